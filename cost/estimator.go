@@ -1,0 +1,483 @@
+package cost
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/deploy"
+	"github.com/llmprof/llmprof/forward"
+	"github.com/llmprof/llmprof/unit"
+)
+
+// Estimator times forward passes of one model in one deployment. It is
+// read-only after [New] and safe for concurrent use.
+type Estimator struct {
+	model    *catalog.Model
+	device   *catalog.Device
+	config   deploy.Config
+	settings Settings
+	weights  deploy.WeightFormat
+	warnings []string
+
+	layers []layer
+	embed  embedding
+	net    network
+
+	act, kv float64 // bytes of one activation, one cached number
+
+	matrixPeak float64 // FLOP/s of unquantised matrices and attention, efficiency applied
+	weightPeak float64 // FLOP/s of quantised matrices, efficiency applied
+	bandwidth  float64 // bytes/s, efficiency applied
+	rawPeak    float64 // FLOP/s of matrixPeak before the efficiency
+	launch     float64 // s per kernel
+
+	tp, pp, dp, ep int
+	stages         []int // layers per pipeline stage
+	nearSends      int   // stage boundaries inside a node
+	farSends       int   // stage boundaries between nodes
+}
+
+// linear is one matrix on one rank.
+type linear struct {
+	in, out float64 // elements of one input and one output row
+	// macs is the number of multiply-adds per row.
+	macs float64
+	// weights is the storage that a pass reads, in bytes.
+	weights float64
+	// input is the storage of one input element in bytes.
+	input float64
+	peak  float64 // FLOP/s, efficiency applied
+}
+
+// layer is one kind of layer as one rank computes it.
+type layer struct {
+	count     int
+	attention string
+	window    int
+
+	// Grouped-query attention.
+	qkv, out linear
+	heads    float64 // query heads on the rank
+	kvHeads  float64 // KV heads on the rank
+	headDim  float64
+
+	// Latent attention; mla is false elsewhere.
+	mla              bool
+	queryA, queryB   linear // queryB is the whole query map without compression
+	kvA, kvB         linear
+	latent           float64 // cached numbers per token
+	rank, nope, rope float64
+	value            float64
+
+	// Linear attention.
+	linearAttn       bool
+	linearIn         linear
+	state, convState float64 // bytes of state per sequence
+	stateMACs        float64 // multiply-adds per token
+
+	// Feed-forward.
+	gateUp, down linear
+	ffnWidth     float64 // columns of the activation on the rank
+	gated        bool
+	moe          bool
+	router       linear
+	expertGateUp linear // one routed expert
+	expertDown   linear
+	expertWidth  float64
+	shared       bool
+	postNorms    int // norms over the hidden size beyond the two of a layer
+	smallWeights float64
+}
+
+// embedding is the input table and the output projection on one rank.
+type embedding struct {
+	tableBytes float64 // storage of the sharded table
+	head       linear
+	vocab      float64 // unpadded vocabulary
+	shardVocab float64 // padded vocabulary of the rank
+	normBytes  float64
+	tied       bool
+}
+
+// New binds a model and a device into an estimator. It fails on settings out
+// of range, on a deployment that cannot be laid out (heads that do not
+// divide by ranks, a link that the device does not have) and on a number
+// format that the device cannot multiply and that has no stand-in.
+func New(m *catalog.Model, d *catalog.Device, c deploy.Config, s Settings) (*Estimator, error) {
+	if err := errors.Join(c.Validate(), s.Validate()); err != nil {
+		return nil, err
+	}
+	// A device without bf16 runs such models in fp16; the user's own choice
+	// of a format is kept and warned about.
+	var warnings []string
+	if c.DType == "" {
+		c.DType = catalog.BF16
+		if _, ok := d.Peak(catalog.BF16); !ok {
+			if _, ok := d.Peak(catalog.FP16); ok {
+				c.DType = catalog.FP16
+				warnings = append(warnings, fmt.Sprintf("%s has no bf16: fp16 is assumed", d.Name))
+			}
+		}
+	}
+	if c.Quantization == "" {
+		c.Quantization = m.Quantization
+	}
+	c, s = c.WithDefaults(), s.WithDefaults()
+	c.Model, c.Device = m.Name, d.Name
+	weights, err := deploy.ParseWeightFormat(c.Quantization, c.DType)
+	if err != nil {
+		return nil, err
+	}
+	c.Quantization = weights.Name
+	e := &Estimator{
+		model: m, device: d, config: c, settings: s, weights: weights, warnings: warnings,
+		act: c.DType.Bytes(), kv: c.KVCacheDType.Bytes(),
+		bandwidth: d.Bandwidth.Value * s.EffHBM, launch: float64(s.Launch),
+		tp: c.TensorParallel, pp: c.PipelineParallel, dp: c.DataParallel, ep: c.ExpertParallel,
+	}
+	if err := errors.Join(e.setPeaks(), e.setNetwork(), e.layout()); err != nil {
+		return nil, fmt.Errorf("%s on %s: %w", m.Name, d.Name, err)
+	}
+	for _, kind := range m.Layers(0, m.NumLayers) {
+		e.layers = append(e.layers, e.layerOf(kind))
+	}
+	e.embed = e.embeddingOf()
+	return e, nil
+}
+
+// Config is the deployment with every default filled in.
+func (e *Estimator) Config() deploy.Config { return e.config }
+
+// Settings are the knobs with every default filled in.
+func (e *Estimator) Settings() Settings { return e.settings }
+
+// Warnings says what the estimator assumed in the caller's place.
+func (e *Estimator) Warnings() []string { return e.warnings }
+
+// Seconds is the time of one pass, network and launches included. It does
+// not allocate.
+func (e *Estimator) Seconds(p forward.Pass) unit.Seconds {
+	return e.run(&p, false).total
+}
+
+// StepTime is [Estimator.Seconds] for a simulator, rounded to nanoseconds.
+func (e *Estimator) StepTime(p forward.Pass) (time.Duration, error) {
+	if err := p.Validate(); err != nil {
+		return 0, err
+	}
+	return time.Duration(math.Round(float64(e.Seconds(p)) * 1e9)), nil
+}
+
+// Ops lists the operators of one pass in the order of execution, one entry
+// for each kind of layer and operator. Their times, each multiplied by its
+// Count, sum to [Estimator.Seconds].
+func (e *Estimator) Ops(p forward.Pass) []Op {
+	return e.run(&p, true).ops
+}
+
+// setPeaks finds the rates of the formats that the deployment multiplies in.
+func (e *Estimator) setPeaks() error {
+	peak, used, err := e.peakOf(e.config.DType)
+	if err != nil {
+		return err
+	}
+	if used != e.config.DType {
+		e.warn("%s has no %s: the rate of %s is used", e.device.Name, e.config.DType, used)
+	}
+	e.rawPeak = peak
+	e.matrixPeak = peak * e.settings.EffCompute
+	e.weightPeak = e.matrixPeak
+	if e.weights.Compute != e.config.DType {
+		if q, ok := e.device.Peak(e.weights.Compute); ok {
+			e.weightPeak = float64(q) * e.settings.EffCompute
+		} else {
+			e.warn("%s cannot multiply %s: weights in %s are expanded to %s", e.device.Name, e.weights.Compute, e.weights.Name, e.config.DType)
+			e.weights.Compute = e.config.DType
+			e.weights.ActivationBytes = e.act
+		}
+	}
+	if e.settings.Sparsity {
+		e.weightPeak *= 2
+	}
+	return nil
+}
+
+// peakOf finds the rate for t, or for the nearest format that computes it.
+func (e *Estimator) peakOf(t catalog.DType) (float64, catalog.DType, error) {
+	candidates := []catalog.DType{t}
+	switch t {
+	case catalog.BF16:
+		candidates = append(candidates, catalog.FP16, catalog.FP32)
+	case catalog.FP16:
+		candidates = append(candidates, catalog.BF16, catalog.FP32)
+	}
+	for _, c := range candidates {
+		if q, ok := e.device.Peak(c); ok {
+			return float64(q), c, nil
+		}
+	}
+	return 0, "", fmt.Errorf("the device has no rate for %s", t)
+}
+
+// setNetwork prepares the links that the layout needs.
+func (e *Estimator) setNetwork() error {
+	d := e.device
+	e.net = newNetwork(d, e.settings.EffNet)
+	ranks := max(e.tp*e.pp, e.ep)
+	if ranks <= 1 {
+		return nil
+	}
+	if e.net.bandwidth == 0 {
+		if !d.PCIe.Known() {
+			return fmt.Errorf("the catalog has no link and no PCIe bandwidth for %s, which %d ranks need", d.Name, ranks)
+		}
+		e.net.bandwidth = d.PCIe.Value * e.settings.EffNet
+		e.net.domain = max(e.net.domain, 8)
+		e.warn("%s has no device link: ranks talk over PCIe", d.Name)
+	}
+	if e.net.alpha == 0 {
+		e.net.alpha = defaultInterAlpha
+	}
+	if ranks > e.net.domain && e.net.interBandwidth == 0 {
+		return fmt.Errorf("%d ranks exceed the %d devices that one link connects, and the catalog has no network between nodes for %s", ranks, e.net.domain, d.Name)
+	}
+	for boundary := 1; boundary < e.pp; boundary++ {
+		if (boundary*e.tp)%e.net.domain == 0 || e.tp > e.net.domain {
+			e.farSends++
+		} else {
+			e.nearSends++
+		}
+	}
+	return nil
+}
+
+// LayoutError says that a model cannot be spread over the ranks asked for.
+type LayoutError struct{ Faults []error }
+
+// Error lists every fault.
+func (e *LayoutError) Error() string { return errors.Join(e.Faults...).Error() }
+
+// layout checks that the model divides over the ranks and cuts the stages.
+func (e *Estimator) layout() error {
+	m := e.model
+	var faults []error
+	divides := func(what string, n, ranks int, flag string) {
+		if n%ranks != 0 {
+			faults = append(faults, fmt.Errorf("%s %d does not divide %d %s", flag, ranks, n, what))
+		}
+	}
+	divides("attention heads", m.NumHeads, e.tp, "tensor parallel size")
+	if m.MLA == nil && m.NumKVHeads%e.tp != 0 && e.tp%m.NumKVHeads != 0 {
+		faults = append(faults, fmt.Errorf("tensor parallel size %d is neither a divisor nor a multiple of %d KV heads", e.tp, m.NumKVHeads))
+	}
+	if m.Linear != nil {
+		divides("linear attention key heads", m.Linear.NumKeyHeads, e.tp, "tensor parallel size")
+		divides("linear attention value heads", m.Linear.NumValueHeads, e.tp, "tensor parallel size")
+	}
+	switch {
+	case e.ep > 1 && m.MoE == nil:
+		faults = append(faults, fmt.Errorf("expert parallel size %d asked for a model without experts", e.ep))
+	case e.ep > 1:
+		divides("experts", m.MoE.NumExperts, e.ep, "expert parallel size")
+		if e.ep%e.tp != 0 {
+			faults = append(faults, fmt.Errorf("expert parallel size %d is not a multiple of tensor parallel size %d", e.ep, e.tp))
+		}
+	}
+	if e.pp > m.NumLayers {
+		faults = append(faults, fmt.Errorf("pipeline parallel size %d exceeds %d layers", e.pp, m.NumLayers))
+	}
+	if len(faults) > 0 {
+		return &LayoutError{Faults: faults}
+	}
+	per, left := (m.NumLayers+e.pp-1)/e.pp, m.NumLayers
+	for range e.pp {
+		e.stages = append(e.stages, min(per, left))
+		left -= min(per, left)
+	}
+	if e.stages[e.pp-1] == 0 {
+		return &LayoutError{Faults: []error{fmt.Errorf("pipeline parallel size %d leaves a stage without layers: %d layers in stages of %d", e.pp, m.NumLayers, per)}}
+	}
+	return nil
+}
+
+func (e *Estimator) warn(format string, args ...any) {
+	e.warnings = append(e.warnings, fmt.Sprintf(format, args...))
+}
+
+// quantised returns a matrix whose weights are stored in the deployment's
+// weight format; in and out are the sizes on this rank.
+func (e *Estimator) quantised(in, out float64, expert bool) linear {
+	if e.weights.ExpertsOnly && !expert {
+		return e.plain(in, out)
+	}
+	bits := e.weights.Bits
+	if e.settings.Sparsity {
+		bits = bits/2 + 1 // half the values, and two index bits for each kept one
+	}
+	return linear{
+		in: in, out: out, macs: in * out,
+		weights: in*out*bits/8 + out*float64(e.weights.RowScaleBytes),
+		input:   e.weights.ActivationBytes,
+		peak:    e.weightPeak,
+	}
+}
+
+// plain returns a matrix whose weights keep the activation format.
+func (e *Estimator) plain(in, out float64) linear {
+	return linear{in: in, out: out, macs: in * out, weights: in * out * e.act, input: e.act, peak: e.matrixPeak}
+}
+
+// withBias adds n biases in the activation format to the weights read.
+func (l linear) withBias(e *Estimator, n float64) linear {
+	l.weights += n * e.act
+	return l
+}
+
+// layerOf lays one kind of layer out on one rank.
+func (e *Estimator) layerOf(kind catalog.Layer) layer {
+	m, t := e.model, float64(e.tp)
+	h := float64(m.HiddenSize)
+	l := layer{count: kind.Count, attention: kind.Attention, window: m.Window, gated: !m.PlainFFN, postNorms: m.Norms() - 2}
+	switch {
+	case kind.Attention == catalog.LinearAttn:
+		e.linearAttention(&l)
+	case m.MLA != nil:
+		e.latentAttention(&l)
+	default:
+		e.groupedAttention(&l)
+	}
+	one := m.LayerParams(kind)
+	l.smallWeights = float64(one.Norms) * e.act
+	if kind.Attention != catalog.LinearAttn {
+		switch m.QKNorm {
+		case "head":
+			l.smallWeights += 2 * float64(m.HeadDim) * e.act
+		case "full":
+			l.smallWeights += float64(m.NumHeads+m.NumKVHeads) * float64(m.HeadDim) * e.act
+		}
+		if m.AttentionSinks {
+			l.smallWeights += float64(m.NumHeads) / t * e.act
+		}
+	}
+	into := 2.0
+	if m.PlainFFN {
+		into = 1
+	}
+	if !kind.MoE {
+		width := math.Ceil(float64(m.IntermediateSize) / t)
+		l.ffnWidth = width
+		l.gateUp, l.down = e.quantised(h, into*width, false), e.quantised(width, h, false)
+		if m.MLPBias {
+			l.gateUp, l.down = l.gateUp.withBias(e, into*width), l.down.withBias(e, h)
+		}
+		return l
+	}
+	e.experts(&l, into)
+	return l
+}
+
+func (e *Estimator) groupedAttention(l *layer) {
+	m, t := e.model, float64(e.tp)
+	h, d := float64(m.HiddenSize), float64(m.HeadDim)
+	l.heads, l.kvHeads, l.headDim = float64(m.NumHeads)/t, max(float64(m.NumKVHeads)/t, 1), d
+	columns := (l.heads + 2*l.kvHeads) * d
+	if m.AttentionGate {
+		columns += l.heads * d
+	}
+	l.qkv, l.out = e.quantised(h, columns, false), e.quantised(l.heads*d, h, false)
+	if m.QKVBias {
+		l.qkv = l.qkv.withBias(e, (l.heads+2*l.kvHeads)*d)
+	}
+	if m.OBias {
+		l.out = l.out.withBias(e, h)
+	}
+}
+
+func (e *Estimator) latentAttention(l *layer) {
+	m, a := e.model, e.model.MLA
+	h := float64(m.HiddenSize)
+	l.mla, l.heads = true, float64(m.NumHeads)/float64(e.tp)
+	l.rank, l.nope, l.rope, l.value = float64(a.KVLoraRank), float64(a.QKNopeHeadDim), float64(a.QKRopeHeadDim), float64(a.VHeadDim)
+	l.latent = l.rank + l.rope
+	query := l.heads * (l.nope + l.rope)
+	if q := float64(a.QLoraRank); q > 0 {
+		l.queryA = e.quantised(h, q, false).withBias(e, q) // the norm between
+		l.queryB = e.quantised(q, query, false)
+	} else {
+		l.queryB = e.quantised(h, query, false)
+	}
+	l.kvA = e.quantised(h, l.latent, false).withBias(e, l.rank)
+	l.kvB = e.quantised(l.rank, l.heads*(l.nope+l.value), false)
+	l.out = e.quantised(l.heads*l.value, h, false)
+	if m.OBias {
+		l.out = l.out.withBias(e, h)
+	}
+}
+
+func (e *Estimator) linearAttention(l *layer) {
+	m, a, t := e.model, e.model.Linear, float64(e.tp)
+	h := float64(m.HiddenSize)
+	key := float64(a.NumKeyHeads*a.KeyHeadDim) / t
+	value := float64(a.NumValueHeads*a.ValueHeadDim) / t
+	heads := float64(a.NumValueHeads) / t
+	conv := 2*key + value
+	l.linearAttn = true
+	l.linearIn = e.quantised(h, 2*key+2*value+2*heads, false).withBias(e, conv*float64(a.ConvKernel)+2*heads+float64(a.ValueHeadDim))
+	l.out = e.quantised(value, h, false)
+	// The state is one key × value matrix per value head, kept in fp32; a
+	// token decays it, corrects it and reads it.
+	l.state = heads * float64(a.KeyHeadDim) * float64(a.ValueHeadDim) * 4
+	l.convState = conv * float64(a.ConvKernel-1) * e.act
+	l.stateMACs = 3*heads*float64(a.KeyHeadDim)*float64(a.ValueHeadDim) + conv*float64(a.ConvKernel)
+}
+
+func (e *Estimator) experts(l *layer, into float64) {
+	m, moe := e.model, e.model.MoE
+	h := float64(m.HiddenSize)
+	l.moe = true
+	l.router = e.plain(h, float64(moe.NumExperts))
+	if moe.RouterBias {
+		l.router = l.router.withBias(e, float64(moe.NumExperts))
+	}
+	l.expertWidth = float64(moe.IntermediateSize)
+	if e.ep == 1 {
+		l.expertWidth = math.Ceil(l.expertWidth / float64(e.tp))
+	}
+	l.expertGateUp = e.quantised(h, into*l.expertWidth, true)
+	l.expertDown = e.quantised(l.expertWidth, h, true)
+	if moe.ExpertBias {
+		l.expertGateUp = l.expertGateUp.withBias(e, into*l.expertWidth)
+		l.expertDown = l.expertDown.withBias(e, h)
+	}
+	if moe.SharedIntermediateSize > 0 {
+		l.shared = true
+		l.ffnWidth = math.Ceil(float64(moe.SharedIntermediateSize) / float64(e.tp))
+		l.gateUp, l.down = e.quantised(h, into*l.ffnWidth, false), e.quantised(l.ffnWidth, h, false)
+		if moe.SharedGate {
+			l.gateUp = l.gateUp.withBias(e, h)
+		}
+	}
+}
+
+func (e *Estimator) embeddingOf() embedding {
+	m, t := e.model, e.tp
+	h := float64(m.HiddenSize)
+	padded := (m.VocabSize + 63) / 64 * 64
+	padded = (padded + t - 1) / t * t
+	shard := float64(padded / t)
+	head := e.plain(h, shard)
+	if m.HeadBias {
+		head = head.withBias(e, shard)
+	}
+	norm := h * e.act
+	if m.NormBias {
+		norm *= 2
+	}
+	return embedding{
+		tableBytes: shard * h * e.act, head: head, vocab: float64(m.VocabSize),
+		shardVocab: shard, normBytes: norm, tied: m.TieEmbeddings,
+	}
+}
