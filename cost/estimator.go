@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/llmprof/llmprof/catalog"
@@ -258,7 +259,16 @@ func (e *Estimator) setNetwork() error {
 type LayoutError struct{ Faults []error }
 
 // Error lists every fault.
-func (e *LayoutError) Error() string { return errors.Join(e.Faults...).Error() }
+func (e *LayoutError) Error() string {
+	texts := make([]string, len(e.Faults))
+	for i, fault := range e.Faults {
+		texts[i] = fault.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns the faults.
+func (e *LayoutError) Unwrap() []error { return e.Faults }
 
 // layout checks that the model divides over the ranks and cuts the stages.
 func (e *Estimator) layout() error {

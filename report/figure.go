@@ -1,0 +1,84 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/llmprof/llmprof/cost"
+	"github.com/llmprof/llmprof/unit"
+)
+
+// Figure is a picture as data: axes with units, series, notes.
+type Figure struct {
+	Title, Subtitle string
+	X, Y            Axis
+	Series          []Series
+}
+
+// Axis is one axis; its label names the unit.
+type Axis struct {
+	Label string
+	// Log scales by powers of ten; every value must then be positive.
+	Log bool
+}
+
+// Series is one set of points under one name.
+type Series struct {
+	Name   string
+	Points []Dot
+	// Line joins the points in their order; Marks draws each.
+	Line, Marks bool
+	// Group numbers the colour: series of one group share it.
+	Group int
+	// Faint draws the series in the background.
+	Faint bool
+}
+
+// Dot is one point, with an optional label.
+type Dot struct {
+	X, Y  float64
+	Label string
+}
+
+// Roofline draws the operators of an analysis under the device's roof: the
+// rate that each operator reaches against its arithmetic intensity.
+func Roofline(a *cost.Analysis) Figure {
+	bandwidth := a.Device.Bandwidth.Value
+	peak := 0.0
+	if q, ok := a.Device.Peak(a.Config.DType); ok {
+		peak = float64(q)
+	}
+	f := Figure{
+		Title: fmt.Sprintf("Roofline of %s on %s", a.Model.Name, a.Device.Name),
+		Subtitle: fmt.Sprintf("batch %d, %d input tokens, TP %d; roof: %v, %v dense %s; operators at their theoretical time",
+			a.Request.Batch, a.Request.Input, a.Config.TensorParallel, unit.BytesPerSecond(bandwidth), unit.FLOPsPerSecond(peak), a.Config.DType),
+		X: Axis{Label: "arithmetic intensity, FLOP/byte", Log: true},
+		Y: Axis{Label: "rate, TFLOP/s", Log: true},
+	}
+	low, high := 0.5, 4*peak/bandwidth
+	for _, stage := range []struct {
+		name  string
+		ops   []cost.Op
+		group int
+	}{{"prefill", a.Prefill.Ops, 1}, {"decode", a.Decode.Ops, 2}} {
+		s := Series{Name: stage.name, Marks: true, Group: stage.group}
+		seen := map[string]bool{}
+		for _, op := range stage.ops {
+			if op.FLOPs == 0 || op.Time == 0 || seen[op.Name] {
+				continue
+			}
+			seen[op.Name] = true
+			x := op.Intensity()
+			low, high = min(low, x/2), max(high, 2*x)
+			s.Points = append(s.Points, Dot{x, float64(op.FLOPs) / float64(op.Time) / 1e12, op.Name})
+		}
+		if len(s.Points) > 0 {
+			f.Series = append(f.Series, s)
+		}
+	}
+	ridge := peak / bandwidth
+	f.Series = append([]Series{{
+		Name: "roof", Line: true, Faint: true,
+		Points: []Dot{{low, low * bandwidth / 1e12, ""}, {ridge, peak / 1e12, ""}, {high, peak / 1e12, ""}},
+	}}, f.Series...)
+	return f
+}
