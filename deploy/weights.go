@@ -51,6 +51,22 @@ func formats() []WeightFormat {
 		{Name: "q5_k", Bits: 5.5},
 		{Name: "q6_k", Bits: 6.5625},
 		{Name: "q8_0", Bits: 8.5},
+		{Name: "q4_1", Bits: 5},
+		{Name: "q5_0", Bits: 5.5},
+		{Name: "q5_1", Bits: 6},
+		{Name: "q2_k", Bits: 2.625},
+		{Name: "q3_k", Bits: 3.4375},
+		{Name: "iq1_s", Bits: 1.5625},
+		{Name: "iq1_m", Bits: 1.75},
+		{Name: "iq2_xxs", Bits: 2.0625},
+		{Name: "iq2_xs", Bits: 2.3125},
+		{Name: "iq2_s", Bits: 2.5625},
+		{Name: "iq3_xxs", Bits: 3.0625},
+		{Name: "iq3_s", Bits: 3.4375},
+		{Name: "iq4_nl", Bits: 4.5},
+		{Name: "iq4_xs", Bits: 4.25},
+		{Name: "tq1_0", Bits: 1.6875},
+		{Name: "tq2_0", Bits: 2.0625},
 	}
 }
 
