@@ -35,6 +35,7 @@ type Series struct {
 
 // Dot is one point, with an optional label.
 type Dot struct {
+	// X and Y are in the units that the axes name.
 	X, Y  float64
 	Label string
 }

@@ -29,7 +29,10 @@ type Operators[T any] struct {
 }
 
 // Roofline is both sides of an operator of one layer, in s.
-type Roofline struct{ Compute, Memory float64 }
+type Roofline struct {
+	// Compute and Memory are in seconds.
+	Compute, Memory float64
+}
 
 // Time is the larger side, in s.
 func (r Roofline) Time() float64 { return max(r.Compute, r.Memory) }
@@ -85,8 +88,10 @@ type Memory struct {
 // s. Step is the whole step: embedding and head are in it, but not in the
 // terms.
 type Latency struct {
+	// The terms, in seconds.
 	QKVOProj, AttnKernel, MLP, RMSNorm, TPComm, KVCacheRW float64
-	Step                                                  float64
+	// Step is in seconds.
+	Step float64
 }
 
 // Result is the analysis of an [Input]. Its JSON form has the tool's keys in

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/pflag"
+
+	"github.com/llmprof/llmprof/unit"
+)
+
+// normaliseFlag maps the spellings of engines and of older tools onto one:
+// underscores, and the short names of vLLM, SGLang and others.
+func normaliseFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	name = strings.ReplaceAll(name, "_", "-")
+	switch name {
+	case "tp", "tp-size":
+		name = "tensor-parallel-size"
+	case "pp", "pp-size":
+		name = "pipeline-parallel-size"
+	case "dp", "dp-size":
+		name = "data-parallel-size"
+	case "ep", "ep-size", "enable-expert-parallel":
+		name = "expert-parallel-size"
+	case "bs":
+		name = "batch-size"
+	case "isl", "seq-len":
+		name = "input-len"
+	case "osl", "generate-len":
+		name = "output-len"
+	case "system", "hardware", "gpu-name":
+		name = "gpu"
+	case "chunked-prefill-size":
+		name = "max-num-batched-tokens"
+	case "context-length":
+		name = "max-model-len"
+	case "page-size":
+		name = "block-size"
+	}
+	return pflag.NormalizedName(name)
+}
+
+// joinOptionalValues lets flags whose value is optional take it as the next
+// word too: "--ep 8" as "--ep=8".
+func joinOptionalValues(args []string) []string {
+	var joined []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			return append(joined, args[i:]...)
+		}
+		switch arg {
+		case "--ep", "--ep-size", "--ep_size", "--expert-parallel-size":
+			if i+1 < len(args) {
+				if _, err := strconv.Atoi(args[i+1]); err == nil {
+					joined = append(joined, arg+"="+args[i+1])
+					i++
+					continue
+				}
+			}
+		}
+		joined = append(joined, arg)
+	}
+	return joined
+}
+
+// counts is a flag of one or more whole numbers: "8", "1,8,32", "512,4k".
+type counts struct {
+	values []int
+	least  int
+	set    bool
+}
+
+func newCounts(least int, values ...int) counts { return counts{values: values, least: least} }
+
+func (c *counts) String() string {
+	texts := make([]string, len(c.values))
+	for i, v := range c.values {
+		texts[i] = strconv.Itoa(v)
+	}
+	return strings.Join(texts, ",")
+}
+
+func (c *counts) Type() string { return "counts" }
+
+func (c *counts) Set(text string) error {
+	var values []int
+	for part := range strings.SplitSeq(text, ",") {
+		v, err := unit.ParseCount(part)
+		if err != nil {
+			return err
+		}
+		if v < c.least {
+			return fmt.Errorf("%d is too small: want at least %d", v, c.least)
+		}
+		if v > 1<<30 {
+			return fmt.Errorf("%d is too large: want at most %d", v, 1<<30)
+		}
+		values = append(values, v)
+	}
+	if len(values) > 10_000 {
+		return fmt.Errorf("%d values: want at most 10000", len(values))
+	}
+	if c.set {
+		values = append(c.values, values...)
+	}
+	c.values, c.set = values, true
+	return nil
+}
+
+// bytesFlag is a memory size with its unit.
+type bytesFlag struct{ value *unit.Bytes }
+
+func (b bytesFlag) String() string {
+	if b.value == nil || *b.value == 0 {
+		return ""
+	}
+	return b.value.String()
+}
+func (b bytesFlag) Type() string { return "size" }
+func (b bytesFlag) Set(text string) error {
+	v, err := unit.ParseBytes(text)
+	if err == nil {
+		*b.value = v
+	}
+	return err
+}
+
+// configFile is the path of the user's configuration file; empty if there is
+// no home.
+func configFile() string {
+	if dir := configDir(); dir != "" {
+		return filepath.Join(dir, "config.yaml")
+	}
+	return ""
+}
+
+// applyDefaults gives flags that the command line left open the values of the
+// environment (LLMPROF_GPU for --gpu) and then of the configuration file,
+// whose keys are flag names.
+func applyDefaults(flags *pflag.FlagSet, lookup func(string) (string, bool), file string) error {
+	config, err := readConfig(file)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			return
+		}
+		name := "LLMPROF_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		origin := name
+		text, ok := lookup(name)
+		if !ok || text == "" {
+			origin = file
+			text, ok = config[f.Name]
+		}
+		if !ok {
+			return
+		}
+		if err := flags.Set(f.Name, text); err != nil {
+			faults = append(faults, fmt.Errorf("%s: --%s: %w", origin, f.Name, err))
+		}
+	})
+	if len(faults) > 0 {
+		return usage("", "%w", errors.Join(faults...))
+	}
+	return nil
+}
+
+// readConfig reads the configuration file: a flat map of flag names.
+func readConfig(file string) (map[string]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, usage("", "read configuration: %w", err)
+	}
+	var raw map[string]any
+	if err := yaml.Unmarshal(text, &raw); err != nil {
+		return nil, usage("it holds flag names and values, such as \"gpu: h100\"", "configuration %s: %s", file, yaml.FormatError(err, false, true))
+	}
+	config := map[string]string{}
+	for key, value := range raw {
+		config[string(normaliseFlag(nil, key))] = fmt.Sprint(value)
+	}
+	return config, nil
+}
+
+// nearest returns the n names closest to name by edit distance.
+func nearest(name string, names []string, n int) []string {
+	sorted := slices.Clone(names)
+	slices.Sort(sorted)
+	slices.SortStableFunc(sorted, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	return sorted[:min(n, len(sorted))]
+}
+
+// distance is the Levenshtein distance of two short words.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := previous
+			if a[i] != b[j] {
+				change++
+			}
+			previous = row[j+1]
+			row[j+1] = min(change, row[j]+1, previous+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// plainHandler writes log records as lines for people: "warning: …".
+type plainHandler struct {
+	w     io.Writer
+	level slog.Level
+}
+
+func (h *plainHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+
+func (h *plainHandler) Handle(_ context.Context, r slog.Record) error {
+	prefix := ""
+	switch {
+	case r.Level >= slog.LevelError:
+		prefix = "error: "
+	case r.Level >= slog.LevelWarn:
+		prefix = "warning: "
+	}
+	var b strings.Builder
+	b.WriteString(prefix + r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		b.WriteString(" " + a.Key + "=" + a.Value.String())
+		return true
+	})
+	b.WriteByte('\n')
+	_, err := io.WriteString(h.w, b.String())
+	return err
+}
+func (h *plainHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h *plainHandler) WithGroup(string) slog.Handler      { return h }

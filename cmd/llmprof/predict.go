@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmprof/llmprof/cost"
+	"github.com/llmprof/llmprof/fit"
+	"github.com/llmprof/llmprof/forward"
+	"github.com/llmprof/llmprof/report"
+	"github.com/llmprof/llmprof/stat"
+	"github.com/llmprof/llmprof/unit"
+)
+
+// predictFlags are the flags of predict.
+type predictFlags struct {
+	mode         string
+	batch, input counts
+	context      int
+	level        float64
+	gpus         []string
+	tp           counts
+	deployment   deploymentFlags
+	knobs        knobFlags
+	changed      func(string) bool
+}
+
+func (a *app) predictCommand() *cobra.Command {
+	f := &predictFlags{batch: newCounts(1), input: newCounts(1), tp: newCounts(1, 1)}
+	cmd := &cobra.Command{
+		Use:   "predict PREDICTOR CONFIG | MODEL --gpu GPU",
+		Short: "How long one step takes, with interval and basis",
+		Long: `Predict asks a trained predictor how long one prefill or decode step takes. The
+answer carries an interval and says whether it lies inside the measured range
+(interpolated) or outside (extrapolated).
+
+With a model and --gpu instead of a predictor the time is computed from
+datasheet figures, and says so (theoretical).`,
+		Example: `  llmprof predict predictors.json qwen3-4b-a100 --mode prefill --bs 4 --input-len 512
+  llmprof predict predictors.json qwen3-4b-a100 --mode decode --bs 1,8,64 --input-len 1k,16k --json
+  llmprof predict Qwen3-4B --gpu a100 --mode decode --bs 8 --input-len 1024`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.changed = cmd.Flags().Changed
+			return a.predict(cmd.Context(), args, f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.mode, "mode", "", "prefill or decode")
+	flags.Var(&f.batch, "batch-size", "sequences in the step (--bs)")
+	flags.Var(&f.input, "input-len", "prompt tokens of each sequence")
+	flags.IntVar(&f.context, "context", 0, "cached tokens of each sequence of a decode step (default: the mean after the prompt)")
+	flags.Float64Var(&f.level, "level", 0.8, "share of outcomes that the interval should hold: 0.8 or 0.95")
+	gpuFlag(a, cmd, &f.gpus)
+	flags.Var(&f.tp, "tensor-parallel-size", "ranks that share each layer, with --gpu (--tp)")
+	f.deployment.register(flags)
+	f.knobs.register(flags)
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"prefill", "decode"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// predict answers every combination of batch size and input length.
+func (a *app) predict(ctx context.Context, args []string, f *predictFlags) error {
+	if err := f.validate(args); err != nil {
+		return err
+	}
+	var documents []report.PredictionKeys
+	var err error
+	if len(f.gpus) > 0 {
+		documents, err = a.predictTheory(ctx, args[0], f)
+	} else {
+		documents, err = a.predictTrained(args[0], args[1], f)
+	}
+	if err != nil {
+		return err
+	}
+	if len(documents) == 1 && a.people() {
+		return report.PredictionText(a.stdout, documents[0])
+	}
+	return a.write(report.Predictions(documents), report.PredictionTable(documents))
+}
+
+func (f *predictFlags) validate(args []string) error {
+	switch {
+	case f.mode == "":
+		return usage("", "predict wants --mode prefill or --mode decode")
+	case f.mode != string(fit.Prefill) && f.mode != string(fit.Decode):
+		return &codedError{codeNo, fmt.Errorf("unknown mode %q", f.mode), "available modes: prefill, decode"}
+	case len(f.batch.values) == 0:
+		return usage("", "predict wants --batch-size")
+	case len(f.input.values) == 0:
+		return usage("", "predict wants --input-len")
+	case f.changed("context") && f.mode != string(fit.Decode):
+		return usage("", "--context goes with --mode decode")
+	case f.context < 0:
+		return usage("", "--context is %d: want 0 or more", f.context)
+	case len(f.gpus) == 0 && len(args) == 1:
+		return usage("a predictor needs the name of its config: llmprof predict PREDICTOR CONFIG; a model needs --gpu", "predict %s: neither a config nor --gpu is given", args[0])
+	case len(f.gpus) > 0 && len(args) == 2:
+		return usage("", "predict takes either a predictor and a config, or a model and --gpu, not both: %s", strings.Join(args, " "))
+	}
+	return nil
+}
+
+// predictTrained asks a predictor file. What it does not have ends with the
+// forward-time predictor's exit code.
+func (a *app) predictTrained(file, config string, f *predictFlags) ([]report.PredictionKeys, error) {
+	predictor, config, err := a.openPredictor(file, config)
+	if err != nil {
+		var unknown *fit.UnknownConfigError
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, &codedError{codeNo, err, "llmprof train CONFIG FILE makes one"}
+		case errors.As(err, &unknown):
+			return nil, &codedError{codeNo, err, unknown.Hint()}
+		}
+		return nil, err
+	}
+	var documents []report.PredictionKeys
+	for _, batch := range f.batch.values {
+		for _, input := range f.input.values {
+			q := fit.Query{Mode: fit.Mode(f.mode), BatchSize: batch, InputLen: input}
+			if f.changed("context") {
+				q.Context = &f.context
+			}
+			estimate, err := predictor.PredictAt(q, f.level)
+			if err != nil {
+				return nil, usage(hintOf(err), "%s: config %s: %w", file, config, err)
+			}
+			documents = append(documents, report.Prediction(config, f.mode, batch, input, estimate))
+		}
+	}
+	return documents, nil
+}
+
+// predictTheory computes the times from datasheet figures.
+func (a *app) predictTheory(ctx context.Context, ref string, f *predictFlags) ([]report.PredictionKeys, error) {
+	base, err := f.deployment.config()
+	if err != nil {
+		return nil, err
+	}
+	settings, err := f.knobs.resolve()
+	if err != nil {
+		return nil, err
+	}
+	cat, err := a.catalog()
+	if err != nil {
+		return nil, err
+	}
+	model, err := a.model(ctx, cat, ref)
+	if err != nil {
+		return nil, err
+	}
+	var documents []report.PredictionKeys
+	for _, name := range f.gpus {
+		device, err := a.device(cat, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, tp := range f.tp.values {
+			base.TensorParallel = tp
+			est, err := cost.New(model, device, base, settings)
+			if err != nil {
+				return nil, usage("", "%w", err)
+			}
+			a.warn(est.Warnings()...)
+			config := fmt.Sprintf("%s on %s", model.Name, device.Name)
+			if tp > 1 {
+				config += fmt.Sprintf(" TP %d", tp)
+			}
+			documents = append(documents, f.theory(est, config)...)
+		}
+	}
+	return documents, nil
+}
+
+func (f *predictFlags) theory(est *cost.Estimator, config string) []report.PredictionKeys {
+	var documents []report.PredictionKeys
+	for _, batch := range f.batch.values {
+		for _, input := range f.input.values {
+			pass := forward.Prefill(batch, input, 0)
+			if f.mode == string(fit.Decode) {
+				pass = forward.Decode(batch, input)
+				if f.changed("context") {
+					pass = forward.Decode(batch, f.context)
+				}
+			}
+			estimate := stat.Exactly[unit.Seconds](est.Seconds(pass), stat.Theoretical)
+			documents = append(documents, report.Prediction(config, f.mode, batch, input, estimate))
+		}
+	}
+	return documents
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/llmprof/llmprof/report"
+)
+
+// The output formats.
+const (
+	formatTable    = "table"
+	formatJSON     = "json"
+	formatCSV      = "csv"
+	formatMarkdown = "markdown"
+	formatYAML     = "yaml"
+)
+
+// app is what every command shares: the streams and the global flags.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	format    string
+	asJSON    bool
+	quiet     bool
+	verbose   bool
+	logFormat string
+	catalogs  []string
+}
+
+// root builds the command tree.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "llmprof",
+		Short: "How fast, how big and how well configured is a language model?",
+		Long: `llmprof tells how fast, how big and how well configured a large language model
+is: it analyses any decoder on any accelerator from datasheet figures, imports
+and checks measurements, trains predictors on them, and answers with an
+interval and the basis of every number.
+
+Start with:  llmprof quickstart`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return unknownCommand(cmd, args[0])
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return a.prepare(cmd)
+		},
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetGlobalNormalizationFunc(normaliseFlag)
+	root.SetFlagErrorFunc(flagError)
+	flags := root.PersistentFlags()
+	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json, csv, markdown or yaml")
+	flags.BoolVar(&a.asJSON, "json", false, "the same as -o json: exactly one document on stdout")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no warnings, hints or progress on stderr")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
+	flags.StringVar(&a.logFormat, "log-format", "text", "messages on stderr as text or json")
+	flags.StringArrayVar(&a.catalogs, "catalog", nil, "YAML `file` with further models and devices (repeatable)")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
+		[]string{formatTable, formatJSON, formatCSV, formatMarkdown, formatYAML}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(
+		a.quickstartCommand(),
+		a.analyzeCommand(),
+		a.modelsCommand(),
+		a.gpusCommand(),
+		a.importCommand(),
+		a.lintCommand(),
+		a.trainCommand(),
+		a.predictCommand(),
+		a.scoreCommand(),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// prepare settles the global flags once they are parsed: environment and
+// configuration file fill in what the command line left open.
+func (a *app) prepare(cmd *cobra.Command) error {
+	if err := applyDefaults(cmd.Flags(), os.LookupEnv, configFile()); err != nil {
+		return err
+	}
+	if a.asJSON {
+		a.format = formatJSON
+	}
+	known := []string{formatTable, formatJSON, formatCSV, formatMarkdown, formatYAML}
+	if a.format == "md" {
+		a.format = formatMarkdown
+	}
+	if !slices.Contains(known, a.format) {
+		bad := a.format
+		a.format = formatTable
+		return usage("", "unknown output format %q: want one of %s", bad, strings.Join(known, ", "))
+	}
+	if a.logFormat != "text" && a.logFormat != "json" {
+		return usage("", "unknown log format %q: want text or json", a.logFormat)
+	}
+	return nil
+}
+
+// log is the logger for messages on stderr.
+func (a *app) log() *slog.Logger {
+	level := slog.LevelInfo
+	switch {
+	case a.quiet:
+		level = slog.LevelError
+	case a.verbose:
+		level = slog.LevelDebug
+	}
+	if a.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level}))
+	}
+	return slog.New(&plainHandler{w: a.stderr, level: level})
+}
+
+// warn prints warnings, each on a line.
+func (a *app) warn(warnings ...string) {
+	for _, w := range warnings {
+		a.log().Warn(w)
+	}
+}
+
+// write renders a document and its tables in the chosen format.
+func (a *app) write(document any, tables ...report.Table) error {
+	switch a.format {
+	case formatJSON:
+		return report.JSON(a.stdout, document)
+	case formatYAML:
+		return report.YAML(a.stdout, document)
+	case formatCSV:
+		return report.CSV(a.stdout, tables...)
+	case formatMarkdown:
+		return report.Markdown(a.stdout, tables...)
+	default:
+		return report.Text(a.stdout, tables...)
+	}
+}
+
+// people reports whether the output is text for people.
+func (a *app) people() bool { return a.format == formatTable }
+
+// version is the module's version, or "devel" with the commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "devel-" + s.Value[:12]
+		}
+	}
+	return "devel"
+}
+
+// configDir is the user's configuration folder for llmprof; empty if there
+// is no home.
+func configDir() string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "llmprof")
+}
+
+// unknownCommand names the nearest commands.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name())
+			names = append(names, c.Aliases...)
+		}
+	}
+	return usage("did you mean "+strings.Join(nearest(name, names, 3), ", ")+"? See llmprof help",
+		"unknown command %q", name)
+}
+
+// flagError names the nearest flags where one is unknown.
+func flagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	name, ok := strings.CutPrefix(text, "unknown flag: --")
+	if !ok {
+		return usage(fmt.Sprintf("see %s --help", cmd.CommandPath()), "%s", text)
+	}
+	var names []string
+	collect := func(f *pflag.Flag) { names = append(names, "--"+f.Name) }
+	cmd.Flags().VisitAll(collect)
+	cmd.InheritedFlags().VisitAll(collect)
+	name, _, _ = strings.Cut(name, "=")
+	return usage(fmt.Sprintf("did you mean %s? See %s --help", strings.Join(nearest("--"+name, names, 3), ", "), cmd.CommandPath()),
+		"unknown flag --%s", name)
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/fit"
+	"github.com/llmprof/llmprof/profile"
+	"github.com/llmprof/llmprof/report"
+)
+
+// defaultPredictorFile is where the forward-time predictor keeps its models.
+const defaultPredictorFile = "trained_predictors.json"
+
+func (a *app) trainCommand() *cobra.Command {
+	var file, model string
+	cmd := &cobra.Command{
+		Use:     "train CONFIG FILE...",
+		Aliases: []string{"train_models", "train-models"},
+		Short:   "Train a step predictor on measurements",
+		Long: `Train fits how long a prefill and a decode step take, and writes the predictor
+under the name CONFIG to a file that may hold many. FILEs are profiles or
+benchmark files of the forward-time predictor.
+
+The model auto has the shape of a step's cost and is chosen by
+cross-validation; its file also holds the forward-time predictor's four weights
+a mode, so that its readers accept it. The model linear is that regression and
+nothing else.`,
+		Example: `  llmprof train qwen3-4b-a100 benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json
+  llmprof train c monday.llmprof tuesday.llmprof --predictor-file p.json --model linear`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usage("llmprof train CONFIG FILE...", "train wants a name for the predictor and a file of measurements")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.train(args[0], args[1:], file, model)
+		},
+	}
+	cmd.Flags().StringVar(&file, "predictor-file", defaultPredictorFile, "file of predictors to add to")
+	cmd.Flags().StringVar(&model, "model", fit.Auto, "auto, or linear for the forward-time predictor's regression")
+	_ = cmd.RegisterFlagCompletionFunc("model", cobra.FixedCompletions([]string{fit.Auto, fit.LinearModel}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (a *app) train(config string, files []string, file, model string) error {
+	cat, err := a.catalog()
+	if err != nil {
+		return err
+	}
+	data, measured, err := a.observations(cat, files)
+	if err != nil {
+		return err
+	}
+	predictors, err := readPredictors(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	predictor, trained, err := fit.Train(data.Rows, fit.Options{Model: model})
+	if err != nil {
+		return usage("", "%w", err)
+	}
+	if err := predictors.Set(config, predictor, metadataOf(measured)); err != nil {
+		return err
+	}
+	if err := writeFile(file, predictors.Write); err != nil {
+		return err
+	}
+	document := report.Training(config, file, model, data, predictor, trained)
+	return a.write(document, report.TrainingTables(document)...)
+}
+
+// observations reads measurement files and what a fit can use of them.
+func (a *app) observations(cat *catalog.Catalog, files []string) (fit.Data, *profile.Profile, error) {
+	p, err := a.readMeasurements(cat, files)
+	if err != nil {
+		return fit.Data{}, nil, err
+	}
+	data, err := fit.ObservationsOf(p.Points)
+	if err != nil {
+		return fit.Data{}, nil, usage("", "%w", err)
+	}
+	return data, p, nil
+}
+
+// metadataOf is what a predictor keeps of the measurement: the benchmark's
+// own metadata, and what the profile says where there is none.
+func metadataOf(p *profile.Profile) map[string]json.RawMessage {
+	if len(p.Header.Metadata) > 0 {
+		return p.Header.Metadata
+	}
+	metadata := map[string]json.RawMessage{}
+	for key, value := range map[string]string{"model_path": p.Header.Deploy.Model, "gpu_type": p.Header.Device.Reported} {
+		if value == "" {
+			continue
+		}
+		if text, err := json.Marshal(value); err == nil {
+			metadata[key] = text
+		}
+	}
+	return metadata
+}
+
+// readPredictors reads a predictor file; one that is not there gives an empty
+// one and fs.ErrNotExist.
+func readPredictors(name string) (*fit.File, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return &fit.File{}, fileError("read", name, err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	predictors, err := fit.ReadPredictors(io.LimitReader(file, fit.MaxFileBytes+1))
+	if err != nil {
+		return nil, usage("", "%s: %w", name, err)
+	}
+	if others := predictors.Ignored(); len(predictors.Configs()) == 0 && len(others) > 0 {
+		return nil, usage("", "%s is not a predictor file: it holds %s and no predictor", name, strings.Join(others[:min(3, len(others))], ", "))
+	}
+	return predictors, nil
+}
+
+// openPredictor reads one predictor of a file; without a name the file must
+// hold exactly one.
+func (a *app) openPredictor(name, config string) (*fit.Predictor, string, error) {
+	predictors, err := readPredictors(name)
+	if err != nil {
+		return nil, "", err
+	}
+	if config == "" {
+		known := predictors.Configs()
+		if len(known) != 1 {
+			return nil, "", usage(fmt.Sprintf("available: %v", known), "%s holds %d predictors: name one", name, len(known))
+		}
+		config = known[0]
+	}
+	predictor, warnings, err := predictors.Predictor(config)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", name, err)
+	}
+	a.warn(warnings...)
+	return predictor, config, nil
+}

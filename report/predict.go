@@ -1,0 +1,295 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/llmprof/llmprof/fit"
+	"github.com/llmprof/llmprof/stat"
+	"github.com/llmprof/llmprof/unit"
+)
+
+// EstimateKeys is a time in milliseconds with what is known of it; low, high
+// and level are null where no interval is known.
+type EstimateKeys struct {
+	Value float64    `json:"value"`
+	Low   *float64   `json:"low"`
+	High  *float64   `json:"high"`
+	Level *float64   `json:"level"`
+	Basis stat.Basis `json:"basis"`
+}
+
+// Milliseconds builds the keys of a time.
+func Milliseconds(e stat.Estimate[unit.Seconds]) EstimateKeys {
+	k := EstimateKeys{Value: e.Value.Milliseconds(), Basis: e.Basis}
+	if e.HasInterval() {
+		low, high, level := e.Low.Milliseconds(), e.High.Milliseconds(), e.Level
+		k.Low, k.High, k.Level = &low, &high, &level
+	}
+	return k
+}
+
+// PredictionKeys is one predicted step.
+type PredictionKeys struct {
+	Config    string       `json:"config"`
+	Mode      string       `json:"mode"`
+	BatchSize int          `json:"batch_size"`
+	InputLen  int          `json:"input_len"`
+	Latency   EstimateKeys `json:"latency_ms"`
+	// Extrapolated repeats the basis for readers that look for a flag.
+	Extrapolated bool     `json:"extrapolated"`
+	Warnings     []string `json:"warnings,omitempty"`
+}
+
+// Prediction builds the keys of one predicted step.
+func Prediction(config, mode string, batch, input int, e stat.Estimate[unit.Seconds]) PredictionKeys {
+	return PredictionKeys{
+		Config: config, Mode: mode, BatchSize: batch, InputLen: input, Latency: Milliseconds(e),
+		Extrapolated: e.Basis == stat.Extrapolated, Warnings: e.Warnings,
+	}
+}
+
+// PredictionsDocument is the JSON of predictions.
+type PredictionsDocument struct {
+	Head
+	Predictions []PredictionKeys `json:"predictions"`
+}
+
+// Predictions builds the document of predictions.
+func Predictions(predictions []PredictionKeys) PredictionsDocument {
+	return PredictionsDocument{Head{"llmprof/predictions", "1.0"}, predictions}
+}
+
+// PredictionText writes one prediction: the four lines of the forward-time
+// predictor, then interval and basis.
+func PredictionText(w io.Writer, p PredictionKeys) error {
+	text := fmt.Sprintf("Prediction for %s (%s):\n  Batch size: %d\n  Input length: %d\n  Predicted latency: %.2fms\n",
+		p.Config, p.Mode, p.BatchSize, p.InputLen, p.Latency.Value)
+	if p.Latency.Level != nil {
+		text += fmt.Sprintf("  Interval: %.2f .. %.2f ms (%.0f %% of outcomes)\n", *p.Latency.Low, *p.Latency.High, *p.Latency.Level*100)
+	}
+	text += fmt.Sprintf("  Basis: %s\n", p.Latency.Basis)
+	for _, warning := range p.Warnings {
+		text += "  Warning: " + warning + "\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// PredictionTable shows predictions, one row each.
+func PredictionTable(predictions []PredictionKeys) Table {
+	t := Table{Columns: []Column{
+		{Name: "config", Left: true},
+		{Name: "mode", Left: true},
+		{Name: "batch", Key: "batch_size"},
+		{Name: "input", Key: "input_len"},
+		{Name: "ms", Key: "latency_ms"},
+		{Name: "low", Key: "low_ms"},
+		{Name: "high", Key: "high_ms"},
+		{Name: "level"},
+		{Name: "basis", Left: true},
+	}}
+	optional := func(v *float64, scale float64, decimals int, suffix string) Cell {
+		if v == nil {
+			return Missing()
+		}
+		return Shown(strconv.FormatFloat(*v*scale, 'f', decimals, 64)+suffix, *v)
+	}
+	for _, p := range predictions {
+		t.Rows = append(t.Rows, []Cell{
+			Say(p.Config), Say(p.Mode), Whole(p.BatchSize), Whole(p.InputLen), Fixed(p.Latency.Value, 3),
+			optional(p.Latency.Low, 1, 3, ""), optional(p.Latency.High, 1, 3, ""), optional(p.Latency.Level, 100, 0, " %"),
+			Say(string(p.Latency.Basis)),
+		})
+	}
+	return t
+}
+
+// TrainingDocument is the JSON of a training.
+type TrainingDocument struct {
+	Head
+	Config string `json:"config"`
+	File   string `json:"file"`
+	Model  string `json:"model"`
+	Rows   int    `json:"rows"`
+	Merged int    `json:"merged"`
+	// Skipped counts points that a fit cannot use, by reason.
+	Skipped map[string]int `json:"skipped,omitempty"`
+	// ColdRuns counts runs far above the others of their row.
+	ColdRuns int            `json:"cold_runs"`
+	ColdRows int            `json:"cold_rows"`
+	Modes    []TrainingMode `json:"modes"`
+}
+
+// TrainingMode says how one mode was fitted.
+type TrainingMode struct {
+	Mode   string `json:"mode"`
+	Rows   int    `json:"rows"`
+	Chosen string `json:"chosen"`
+	// HeldOutMAPE is the error of the chosen shape on rows held out inside
+	// the training rows, in percent, each row's clipped at 50 %.
+	HeldOutMAPE *float64 `json:"held_out_mape"`
+	// HalfWidth is the half-width of the 80 % interval inside the measured
+	// range, in percent.
+	HalfWidth *float64 `json:"interval_half_width_percent"`
+}
+
+// Training builds the document of a training.
+func Training(config, file, model string, data fit.Data, p *fit.Predictor, r fit.Report) TrainingDocument {
+	d := TrainingDocument{
+		Head: Head{"llmprof/training", "1.0"}, Config: config, File: file, Model: model,
+		Rows: len(data.Rows), Merged: data.Merged, Skipped: data.Skipped, ColdRuns: r.ColdRuns, ColdRows: r.ColdRows,
+	}
+	for _, m := range r.Modes {
+		mode := TrainingMode{Mode: string(m.Mode), Rows: m.Rows, Chosen: m.Chosen}
+		for _, c := range m.Candidates {
+			if c.Name == m.Chosen {
+				mode.HeldOutMAPE = &c.MAPE
+			}
+		}
+		if form, ok := p.Form(m.Mode); ok && len(form.Bands) > 0 {
+			width := 100 * form.Bands[0].HalfWidth
+			mode.HalfWidth = &width
+		}
+		d.Modes = append(d.Modes, mode)
+	}
+	return d
+}
+
+// TrainingTables shows a training.
+func TrainingTables(d TrainingDocument) []Table {
+	t := Table{Columns: []Column{
+		{Name: "mode", Left: true},
+		{Name: "rows"},
+		{Name: "chosen", Left: true},
+		{Name: "held-out MAPE %", Key: "held_out_mape"},
+		{Name: "80 % interval ±%", Key: "interval_half_width_percent"},
+	}}
+	optional := func(v *float64) Cell {
+		if v == nil {
+			return Missing()
+		}
+		return Fixed(*v, 2)
+	}
+	for _, m := range d.Modes {
+		t.Rows = append(t.Rows, []Cell{Say(m.Mode), Whole(m.Rows), Say(m.Chosen), optional(m.HeldOutMAPE), optional(m.HalfWidth)})
+	}
+	t.Notes = []string{fmt.Sprintf("%s written to %s", d.Config, d.File)}
+	if d.ColdRuns > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d cold runs in %d rows: medians are used, and cold runs count for nothing", d.ColdRuns, d.ColdRows))
+	}
+	if d.Merged > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d repeated points merged", d.Merged))
+	}
+	reasons := make([]string, 0, len(d.Skipped))
+	for reason := range d.Skipped {
+		reasons = append(reasons, reason)
+	}
+	slices.Sort(reasons)
+	for _, reason := range reasons {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d points not used: %s", d.Skipped[reason], reason))
+	}
+	return []Table{t}
+}
+
+// ScoresDocument is the JSON of scores.
+type ScoresDocument struct {
+	Head
+	Rows []fit.Score `json:"rows"`
+}
+
+// Scores builds the document of scores.
+func Scores(scores []fit.Score) ScoresDocument {
+	return ScoresDocument{Head{"llmprof/scores", "1.0"}, scores}
+}
+
+// ScoreTable shows scores side by side.
+func ScoreTable(scores []fit.Score) Table {
+	t := Table{
+		Columns: []Column{
+			{Name: "mode", Left: true},
+			{Name: "target", Left: true},
+			{Name: "model", Left: true},
+			{Name: "split", Left: true},
+			{Name: "n"},
+			{Name: "MAPE", Key: "mape"},
+			{Name: "median"},
+			{Name: "p90"},
+			{Name: "max"},
+			{Name: "bias"},
+			{Name: "cov80", Key: "coverage80"},
+			{Name: "cov95", Key: "coverage95"},
+			{Name: "width80"},
+		},
+		Notes: []string{"Errors in percent of the measured time, on rows that were not trained on; coverage is the share of them inside the interval."},
+	}
+	optional := func(v *float64) Cell {
+		if v == nil {
+			return Missing()
+		}
+		return Fixed(*v, 1)
+	}
+	for _, s := range scores {
+		t.Rows = append(t.Rows, []Cell{
+			Say(string(s.Mode)), Say(string(s.Target)), Say(s.Model), Say(s.Split), Whole(s.N),
+			Fixed(s.MAPE, 2), Fixed(s.Median, 2), Fixed(s.P90, 2), Fixed(s.Max, 2), Fixed(s.Bias, 2),
+			optional(s.Coverage80), optional(s.Coverage95), optional(s.Width80),
+		})
+	}
+	return t
+}
+
+// HeldOutFigure draws measured times as dots and what was predicted for each,
+// when it was held out, as lines over the batch size: one line for each of a
+// few input lengths, both modes.
+func HeldOutFigure(title string, held []fit.Held) Figure {
+	f := Figure{
+		Title:    title,
+		Subtitle: "dots: median of the measured runs; lines: predicted for each row by a model that had not seen it",
+		X:        Axis{Label: "input length, tokens", Log: true},
+		Y:        Axis{Label: "step time, ms", Log: true},
+	}
+	type key struct {
+		mode  fit.Mode
+		batch int
+	}
+	measured, predicted := map[key][]Dot{}, map[key][]Dot{}
+	var keys []key
+	for _, h := range held {
+		k := key{h.Row.Mode, h.Row.BatchSize}
+		if _, ok := measured[k]; !ok {
+			keys = append(keys, k)
+		}
+		x := float64(h.Row.InputLen)
+		measured[k] = append(measured[k], Dot{x, h.Row.Median * 1e3, ""})
+		predicted[k] = append(predicted[k], Dot{x, h.Value.Milliseconds(), ""})
+	}
+	batches := map[fit.Mode][]int{}
+	for _, k := range keys {
+		batches[k.mode] = append(batches[k.mode], k.batch)
+	}
+	group := 0
+	for _, mode := range []fit.Mode{fit.Prefill, fit.Decode} {
+		for _, batch := range spread(batches[mode]) {
+			k := key{mode, batch}
+			byX := func(a, b Dot) int { return int(a.X - b.X) }
+			slices.SortFunc(predicted[k], byX)
+			group++
+			f.Series = append(f.Series,
+				Series{Name: fmt.Sprintf("%s, batch %d", mode, batch), Points: predicted[k], Line: true, Group: group},
+				Series{Points: measured[k], Marks: true, Group: group})
+		}
+	}
+	return f
+}
+
+// spread picks the smallest, a middle and the largest of some sizes.
+func spread(sizes []int) []int {
+	slices.Sort(sizes)
+	if len(sizes) <= 3 {
+		return sizes
+	}
+	return []int{sizes[0], sizes[len(sizes)/2], sizes[len(sizes)-1]}
+}
