@@ -1,0 +1,304 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/llmprof/llmprof/profile"
+	"github.com/llmprof/llmprof/stat"
+)
+
+// Mode says which kind of step a row or a query is about.
+type Mode string
+
+// The modes that can be fitted.
+const (
+	Prefill Mode = profile.Prefill
+	Decode  Mode = profile.Decode
+)
+
+// modes lists them in the order in which they are reported.
+func modes() [2]Mode { return [2]Mode{Prefill, Decode} }
+
+// coldRatio is the run time, relative to the median of the other runs of the
+// same row, above which a run counts as cold.
+const coldRatio = 1.2
+
+// maxCount bounds batch sizes, lengths and contexts, so that products of
+// three of them stay exact in a float64 where it matters and finite anywhere.
+const maxCount = 1 << 40
+
+// Row is one measured configuration.
+type Row struct {
+	// Mode is the kind of step.
+	Mode Mode
+	// BatchSize is the number of sequences, InputLen the prompt tokens of
+	// each, OutputLen the tokens generated after the prompt.
+	BatchSize, InputLen, OutputLen int
+	// Context is the mean number of cached tokens of a decoding sequence
+	// while it was timed; 0 for prefill.
+	Context float64
+	// Median is the median time of the runs in seconds. Of fewer than three
+	// runs the cold ones are left out.
+	Median float64
+	// Mean is the mean time of the runs in seconds, cold ones included, as
+	// the measuring program reported it.
+	Mean float64
+	// Noise is the median distance of a run from Median, as a fraction of
+	// Median; 0 where a single run is known.
+	Noise float64
+	// Runs is the number of runs behind the row, Cold how many of them were
+	// cold.
+	Runs, Cold int
+	// Origin names where the row was read.
+	Origin string
+
+	samples []float64 // runs in seconds, kept for merging
+	means   []float64 // one mean in seconds for each merged point
+}
+
+// key identifies what was run.
+type key struct {
+	mode         Mode
+	batch, input int
+	context      float64
+}
+
+func (r Row) key() key { return key{r.Mode, r.BatchSize, r.InputLen, r.Context} }
+
+// Data is what a predictor is trained on and scored against.
+type Data struct {
+	// Rows hold the measured configurations in the order of their first
+	// appearance, each configuration once.
+	Rows []Row
+	// Merged counts the points that repeated an earlier configuration.
+	Merged int
+	// Skipped counts the points that say nothing of a homogeneous step, by
+	// reason.
+	Skipped map[string]int
+}
+
+// Mode returns the rows of one mode, in order.
+func (d Data) Mode(m Mode) []Row { return rowsOf(d.Rows, m) }
+
+func rowsOf(rows []Row, m Mode) []Row {
+	out := make([]Row, 0, len(rows))
+	for _, r := range rows {
+		if r.Mode == m {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Reasons for leaving a point out.
+const (
+	skipFailure = "failed to run"
+	skipKind    = "not a step"
+	skipMixed   = "mixed prefill and decode"
+	skipCached  = "prefill on a cached prefix"
+)
+
+// Observations collects rows from points: homogeneous prefill and decode
+// steps with a time. Failures, other kinds, mixed batches and prefill on
+// cached tokens are counted in [Data.Skipped]. Points of the same
+// configuration are merged, so that a repeated one cannot be trained on and
+// tested at once.
+//
+// The error of the stream, or of the first point that claims a time that is
+// not positive and finite or a shape that is not possible, is returned with
+// the point's origin.
+func Observations(points iter.Seq2[profile.Point, error]) (Data, error) {
+	d := Data{Skipped: map[string]int{}}
+	at := map[key]int{}
+	for p, err := range points {
+		if err != nil {
+			return Data{}, fmt.Errorf("collect rows to fit: %w", err)
+		}
+		row, reason, err := rowOf(p)
+		if err != nil {
+			return Data{}, fmt.Errorf("collect rows to fit: %s: %w", originOf(p), err)
+		}
+		if reason != "" {
+			d.Skipped[reason]++
+			continue
+		}
+		if i, seen := at[row.key()]; seen {
+			d.Rows[i].samples = append(d.Rows[i].samples, row.samples...)
+			d.Rows[i].means = append(d.Rows[i].means, row.means...)
+			d.Merged++
+			continue
+		}
+		at[row.key()] = len(d.Rows)
+		d.Rows = append(d.Rows, row)
+	}
+	for i := range d.Rows {
+		d.Rows[i].summarise()
+	}
+	return d, nil
+}
+
+// ObservationsOf is [Observations] of points that are already in memory.
+func ObservationsOf(points []profile.Point) (Data, error) {
+	return Observations(func(yield func(profile.Point, error) bool) {
+		for _, p := range points {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	})
+}
+
+func originOf(p profile.Point) string {
+	if p.Origin == "" {
+		return "a point without origin"
+	}
+	return p.Origin
+}
+
+// rowOf reads one point. reason says why a sound point is of no use here.
+func rowOf(p profile.Point) (row Row, reason string, err error) {
+	switch {
+	case p.Kind == profile.KindFailure:
+		return Row{}, skipFailure, nil
+	case p.Kind != profile.KindStep || p.Step == nil:
+		return Row{}, skipKind, nil
+	}
+	step := p.Step
+	row = Row{
+		Mode: Mode(step.Mode), BatchSize: step.BatchSize, InputLen: step.InputLen,
+		OutputLen: step.OutputLen, Origin: p.Origin,
+	}
+	switch step.Mode {
+	case profile.Prefill:
+		if reason = prefillShape(step, &row); reason != "" {
+			return Row{}, reason, nil
+		}
+	case profile.Decode:
+		if len(step.Pass.Prefill) > 0 {
+			return Row{}, skipMixed, nil
+		}
+		decodeShape(step, &row)
+	case profile.Mixed:
+		return Row{}, skipMixed, nil
+	default:
+		return Row{}, "", fmt.Errorf("step mode %q: want prefill, decode or mixed", step.Mode)
+	}
+	if err := checkShape(row.BatchSize, row.InputLen, row.Context); err != nil {
+		return Row{}, "", err
+	}
+	err = row.takeTimes(p)
+	return row, "", err
+}
+
+// prefillShape reads the shape of a prefill step off its pass where the grid
+// coordinates are missing.
+func prefillShape(step *profile.Step, row *Row) (reason string) {
+	if step.Pass.Decode.Count > 0 || len(step.Pass.Prefill) > 1 {
+		return skipMixed
+	}
+	if len(step.Pass.Prefill) == 0 {
+		return ""
+	}
+	chunk := step.Pass.Prefill[0]
+	if chunk.Context > 0 {
+		return skipCached
+	}
+	row.BatchSize, row.InputLen = chunk.Count, chunk.New
+	return ""
+}
+
+// decodeShape reads batch size and mean context off the pass; a step without
+// a pass was timed at contexts input+1 … input+output−1.
+func decodeShape(step *profile.Step, row *Row) {
+	if step.Pass.Decode.Count > 0 {
+		row.BatchSize, row.Context = step.Pass.Decode.Count, step.Pass.MeanDecodeContext()
+		if row.InputLen == 0 {
+			row.InputLen = int(row.Context)
+		}
+		return
+	}
+	row.Context = float64(row.InputLen) + float64(row.OutputLen)/2
+}
+
+func checkShape(batch, input int, context float64) error {
+	var faults []error
+	if batch < 1 || batch > maxCount {
+		faults = append(faults, fmt.Errorf("batch size %d: want 1 to 2^40", batch))
+	}
+	if input < 0 || input > maxCount || (input == 0 && context == 0) {
+		faults = append(faults, fmt.Errorf("input length %d: want 1 to 2^40", input))
+	}
+	if !(context >= 0 && context <= maxCount) {
+		faults = append(faults, fmt.Errorf("context %v: want 0 to 2^40", context))
+	}
+	return errors.Join(faults...)
+}
+
+// takeTimes copies the point's samples and its mean.
+func (r *Row) takeTimes(p profile.Point) error {
+	for i, s := range p.Samples {
+		if !possibleTime(s) {
+			return fmt.Errorf("%s at batch size %d, input length %d: sample %d is %v s: want a positive, finite time", r.Mode, r.BatchSize, r.InputLen, i, s)
+		}
+	}
+	if p.Summary != nil && !possibleTime(p.Summary.Mean) && (p.Summary.Mean != 0 || len(p.Samples) == 0) {
+		return fmt.Errorf("%s at batch size %d, input length %d: mean time is %v s: want a positive, finite time", r.Mode, r.BatchSize, r.InputLen, p.Summary.Mean)
+	}
+	mean, ok := p.Mean()
+	if !ok {
+		return fmt.Errorf("%s at batch size %d, input length %d: no time", r.Mode, r.BatchSize, r.InputLen)
+	}
+	r.samples = p.Samples
+	if len(p.Samples) == 0 {
+		r.samples = []float64{float64(mean)}
+	}
+	r.samples = slices.Clone(r.samples)
+	r.means = []float64{float64(mean)}
+	return nil
+}
+
+// possibleTime reports whether t seconds can be the time of a step: positive,
+// and below three thousand years, so that squares and ratios stay finite.
+func possibleTime(t float64) bool { return t >= 1e-12 && t <= 1e11 }
+
+// summarise derives the statistics of the row from its runs.
+func (r *Row) summarise() {
+	sorted := slices.Sorted(slices.Values(r.samples))
+	warm := make([]float64, 0, len(sorted))
+	for i, s := range sorted {
+		if len(sorted) > 1 && s > coldRatio*medianWithout(sorted, i) {
+			r.Cold++
+			continue
+		}
+		warm = append(warm, s)
+	}
+	r.Runs = len(sorted)
+	r.Median = stat.QuantileSorted(sorted, 0.5)
+	if r.Runs < 3 {
+		r.Median = stat.QuantileSorted(warm, 0.5)
+	}
+	away := make([]float64, r.Runs)
+	for i, s := range sorted {
+		away[i] = math.Abs(s-r.Median) / r.Median
+	}
+	r.Noise = stat.Median(away)
+	r.Mean = stat.Mean(r.means)
+	r.samples, r.means = nil, nil
+}
+
+// medianWithout is the median of a sorted sample of at least two values
+// without its i-th.
+func medianWithout(sorted []float64, i int) float64 {
+	at := func(k int) float64 {
+		if k >= i {
+			k++
+		}
+		return sorted[k]
+	}
+	n := len(sorted) - 1
+	return (at((n-1)/2) + at(n/2)) / 2
+}

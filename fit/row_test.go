@@ -1,0 +1,115 @@
+package fit
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/llmprof/llmprof/forward"
+	"github.com/llmprof/llmprof/profile"
+)
+
+func step(mode string, b, i int, samples ...float64) profile.Point {
+	pass := forward.Prefill(b, i, 0)
+	if mode == profile.Decode {
+		pass = forward.Decode(b, i+16)
+	}
+	return profile.Point{
+		Kind: profile.KindStep, Samples: samples, Origin: "x.json: results[7]",
+		Step: &profile.Step{Mode: mode, BatchSize: b, InputLen: i, OutputLen: 32, Pass: pass},
+	}
+}
+
+func TestObservationsOfA100(t *testing.T) {
+	d := a100(t)
+	if n := len(d.Rows); n != 188 {
+		t.Errorf("%d rows, want 94 of each mode", n)
+	}
+	first := d.Mode(Prefill)[0]
+	if math.Abs(first.Mean-0.037927) > 1e-6 || math.Abs(first.Median-0.011442) > 1e-6 || first.Runs != 3 || first.Cold != 1 {
+		t.Errorf("row (1,1): mean %v, median %v, %d runs of which %d cold", first.Mean, first.Median, first.Runs, first.Cold)
+	}
+	if got := d.Mode(Decode)[0].Context; got != 17 {
+		t.Errorf("a decode after 1 token timed over 32 has mean context %v, want 17", got)
+	}
+	_, report, err := Train(d.Rows, Options{Model: LinearModel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.ColdRuns != 5 || report.ColdRows != 5 {
+		t.Errorf("%d cold runs in %d rows, want 5 in 5", report.ColdRuns, report.ColdRows)
+	}
+}
+
+func TestObservationsMerge(t *testing.T) {
+	d, err := ObservationsOf([]profile.Point{
+		step("prefill", 2, 8, 1, 2), step("decode", 2, 8, 5), step("prefill", 2, 8, 1.1, 1.2),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Rows) != 2 || d.Merged != 1 {
+		t.Fatalf("%d rows, %d merged, want 2 and 1", len(d.Rows), d.Merged)
+	}
+	// Runs 1, 1.1, 1.2 and 2: the last is cold; means 1.5 and 1.15.
+	if r := d.Rows[0]; math.Abs(r.Median-1.15) > 1e-12 || r.Runs != 4 || r.Cold != 1 || math.Abs(r.Mean-1.325) > 1e-12 {
+		t.Errorf("merged row %+v", r)
+	}
+}
+
+func TestObservationsSkip(t *testing.T) {
+	mixed := step("mixed", 2, 8, 1)
+	mixed.Step.Pass.Decode = forward.Sequences{Count: 1, SumContext: 5}
+	cached := step("prefill", 2, 8, 1)
+	cached.Step.Pass = forward.Prefill(2, 8, 100)
+	failed := profile.Point{Kind: profile.KindFailure, Reason: "oom"}
+	d, err := ObservationsOf([]profile.Point{mixed, cached, failed, step("prefill", 1, 1, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Rows) != 1 || d.Skipped[skipMixed] != 1 || d.Skipped[skipCached] != 1 || d.Skipped[skipFailure] != 1 {
+		t.Errorf("%d rows, skipped %v", len(d.Rows), d.Skipped)
+	}
+}
+
+func TestObservationsRefuse(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		point profile.Point
+	}{
+		{"a time of zero is a failed clock", step("prefill", 1, 1, 0)},
+		{"a negative time is a failed clock", step("prefill", 1, 1, 1, -1)},
+		{"NaN spoils every sum", step("decode", 1, 1, math.NaN())},
+		{"infinity spoils every sum", step("decode", 1, 1, math.Inf(1))},
+		{"no sample and no summary is no time", step("decode", 1, 1)},
+		{"an empty batch computes nothing", step("prefill", 0, 1, 1)},
+		{"a mode of its own cannot be sorted in", step("training", 1, 1, 1)},
+		{"products of huge sizes overflow", step("prefill", 1<<41, 1, 1)},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			_, err := ObservationsOf([]profile.Point{c.point})
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !strings.Contains(err.Error(), "results[7]") {
+				t.Errorf("%v: does not name the origin", err)
+			}
+		})
+	}
+	broken := errors.New("line 3 is cut off")
+	_, err := Observations(func(yield func(profile.Point, error) bool) { yield(profile.Point{}, broken) })
+	if !errors.Is(err, broken) {
+		t.Errorf("error of the stream: %v", err)
+	}
+}
+
+func TestColdRunOfTwo(t *testing.T) {
+	d, err := ObservationsOf([]profile.Point{step("prefill", 1, 1, 9, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := d.Rows[0]; r.Median != 1 || r.Cold != 1 || r.Mean != 5 {
+		t.Errorf("of two runs the cold one is left out of the median: %+v", r)
+	}
+}

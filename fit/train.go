@@ -1,0 +1,285 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/llmprof/llmprof/stat"
+)
+
+// Models that [Train] knows.
+const (
+	// Auto is the physics-shaped fit chosen by cross-validation.
+	Auto = "auto"
+	// LinearModel is the four-weight regression, see [Linear].
+	LinearModel = "linear"
+)
+
+// Options of [Train]. The zero value trains [Auto].
+type Options struct {
+	// Model is [Auto] or [LinearModel]. Default: Auto.
+	Model string
+	// LinearTarget is the time that the four linear weights are trained on.
+	// Default: [Mean], as the original does. Auto always learns medians.
+	LinearTarget Target
+}
+
+func (o Options) withDefaults() Options {
+	if o.Model == "" {
+		o.Model = Auto
+	}
+	if o.LinearTarget == "" {
+		o.LinearTarget = Mean
+	}
+	return o
+}
+
+// Validate reports everything that is wrong with the options.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var faults []error
+	if o.Model != Auto && o.Model != LinearModel {
+		faults = append(faults, fmt.Errorf("model %q: want %s or %s", o.Model, Auto, LinearModel))
+	}
+	if err := o.LinearTarget.validate(); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+// Report says what a training did.
+type Report struct {
+	// Modes has one entry for each mode that had rows.
+	Modes []ModeReport
+	// ColdRuns counts the runs above 1.2 times the median of the other runs
+	// of their row, over all rows; ColdRows the rows that hold one.
+	ColdRuns, ColdRows int
+}
+
+// ModeReport says how a mode was fitted.
+type ModeReport struct {
+	// Mode is the kind of step.
+	Mode Mode
+	// Rows is the number of rows trained on.
+	Rows int
+	// Chosen is the candidate that was kept.
+	Chosen string
+	// Candidates are all that were compared, with their errors on rows held
+	// out inside the training rows; empty where there was nothing to choose.
+	Candidates []CandidateScore
+}
+
+// CandidateScore is the error of one shape under inner cross-validation.
+type CandidateScore struct {
+	// Name describes the shape.
+	Name string
+	// MAPE is the mean absolute error in percent, each row's clipped at 50 %.
+	MAPE float64
+}
+
+// Range is what was measured of a mode.
+type Range struct {
+	// MinBatch and MaxBatch bound the batch size, in sequences.
+	MinBatch, MaxBatch float64
+	// MinSize and MaxSize bound the input length (prefill) or the context
+	// (decode), in tokens.
+	MinSize, MaxSize float64
+	// MaxWork is the largest measured product of batch size and size, in
+	// tokens.
+	MaxWork float64
+}
+
+// distance is how far a step lies beyond a range, in octaves of batch size, of
+// size, and of their product beyond the other two; all 0 inside.
+type distance struct{ batch, size, work float64 }
+
+func (d distance) inside() bool { return d == distance{} }
+
+// outside measures how far b and x lie beyond the range.
+func (r Range) outside(b, x float64) distance {
+	beyond := func(v, low, high float64) float64 {
+		switch {
+		case v > high:
+			return math.Log2(v / high)
+		case v < low:
+			return math.Log2(low / max(v, 1))
+		}
+		return 0
+	}
+	d := distance{batch: beyond(b, r.MinBatch, r.MaxBatch), size: max(beyond(x, r.MinSize, r.MaxSize), 0)}
+	if r.MaxWork > 0 && b*x > r.MaxWork {
+		d.work = max(math.Log2(b*x/r.MaxWork)-d.batch-d.size, 0)
+	}
+	return d
+}
+
+// Band is the half-width of an interval in the logarithm of the time: the
+// time lies within value·exp(±h), h = HalfWidth + PerBatchOctave·(octaves
+// beyond the batch sizes) + PerSizeOctave·(octaves beyond the sizes), and the
+// larger of the two for octaves beyond the product alone. It is dimensionless.
+type Band struct {
+	// Asked is the level that was asked for, Level the one that the number of
+	// held-out rows can promise, as shares 0..1.
+	Asked, Level float64
+	// HalfWidth, PerBatchOctave and PerSizeOctave are in natural log units.
+	HalfWidth, PerBatchOctave, PerSizeOctave float64
+}
+
+// at is the half-width at a distance, in natural log units.
+func (b Band) at(d distance) float64 {
+	return b.HalfWidth + b.PerBatchOctave*d.batch + b.PerSizeOctave*d.size + max(b.PerBatchOctave, b.PerSizeOctave)*d.work
+}
+
+// levels are the levels of the stored intervals; the first is the default.
+func levels() [2]float64 { return [2]float64{0.8, 0.95} }
+
+// Train fits a predictor to rows of one or both modes. A mode without rows
+// stays untrained. The rows must be distinct configurations, as
+// [Observations] returns them.
+func Train(rows []Row, options Options) (*Predictor, Report, error) {
+	if err := options.Validate(); err != nil {
+		return nil, Report{}, fmt.Errorf("train: %w", err)
+	}
+	options = options.withDefaults()
+	p, report := &Predictor{}, Report{}
+	for k, m := range modes() {
+		own := rowsOf(rows, m)
+		if len(own) == 0 {
+			continue
+		}
+		fitted, entry, err := trainMode(m, own, options)
+		if err != nil {
+			return nil, Report{}, fmt.Errorf("train: %w", err)
+		}
+		p.fits[k] = fitted
+		report.Modes = append(report.Modes, entry)
+		for _, r := range own {
+			report.ColdRuns += r.Cold
+			report.ColdRows += min(r.Cold, 1)
+		}
+	}
+	if len(report.Modes) == 0 {
+		return nil, Report{}, fmt.Errorf("train: no prefill or decode rows: %w", stat.ErrNoData)
+	}
+	return p, report, nil
+}
+
+// trainMode fits one mode.
+func trainMode(m Mode, rows []Row, options Options) (*fitted, ModeReport, error) {
+	report := ModeReport{Mode: m, Rows: len(rows)}
+	for _, r := range rows {
+		if err := checkShape(r.BatchSize, r.InputLen, r.Context); err != nil || !possibleTime(r.Median) || !possibleTime(r.Mean) {
+			return nil, report, fmt.Errorf("%s row of %q, batch size %d, input length %d, median %v s, mean %v s: not a measurement", m, r.Origin, r.BatchSize, r.InputLen, r.Median, r.Mean)
+		}
+	}
+	linear, err := fitLinear(m, rows, options.LinearTarget)
+	if err != nil {
+		return nil, report, err
+	}
+	samples, offset := samplesOf(m, rows)
+	form := Form{Range: rangeOf(samples), Rows: len(rows)}
+	list := candidates()
+	if options.Model == LinearModel {
+		list = []candidate{{name: LinearModel, linear: true}}
+	}
+	v, err := choose(m, samples, list)
+	if err != nil {
+		return nil, report, err
+	}
+	report.Chosen = v.choice.name
+	for k, s := range v.scores {
+		report.Candidates = append(report.Candidates, CandidateScore{Name: list[k].name, MAPE: 100 * s})
+	}
+	if form.Bands, err = bands(m, v); err != nil {
+		return nil, report, err
+	}
+	form.Model = v.choice.name
+	if options.Model != LinearModel {
+		shapes, err := shapes(m, samples, []candidate{v.choice})
+		if err != nil {
+			return nil, report, err
+		}
+		s := shapes[0]
+		form.Terms, form.Residual, form.Floor = s.terms, s.residual, s.floor
+	}
+	f, err := newFitted(linear, &form, offset)
+	if err != nil {
+		return nil, report, fmt.Errorf("%s: %w", m, err)
+	}
+	return f, report, nil
+}
+
+// samplesOf are the rows with median times. offset is the mean of context
+// less input length over the rows, in tokens.
+func samplesOf(m Mode, rows []Row) (samples []sample, offset float64) {
+	samples = make([]sample, len(rows))
+	for i, r := range rows {
+		samples[i] = sample{float64(r.BatchSize), float64(r.InputLen), r.Median}
+		if m == Decode {
+			samples[i].x = max(r.Context, 1)
+			offset += (r.Context - float64(r.InputLen)) / float64(len(rows))
+		}
+	}
+	return samples, offset
+}
+
+func rangeOf(samples []sample) Range {
+	r := Range{MinBatch: math.Inf(1), MinSize: math.Inf(1)}
+	for _, s := range samples {
+		r.MinBatch, r.MaxBatch = min(r.MinBatch, s.b), max(r.MaxBatch, s.b)
+		r.MinSize, r.MaxSize = min(r.MinSize, s.x), max(r.MaxSize, s.x)
+		r.MaxWork = max(r.MaxWork, s.b*s.x)
+	}
+	return r
+}
+
+// bands derives the intervals: split conformal on held-out errors inside the
+// range, and for each octave outside the growth of the error that fits to the
+// lower part of the range showed on the upper part.
+func bands(m Mode, v verdict) ([]Band, error) {
+	if len(v.errors) == 0 {
+		return nil, nil
+	}
+	var out []Band
+	for _, level := range levels() {
+		width, reached, err := stat.ConformalQuantile(v.errors, level)
+		if err != nil {
+			return nil, fmt.Errorf("interval of %s: %w", m, err)
+		}
+		width = min(width, maxLogWidth)
+		var byBatch, bySize []float64
+		for _, e := range v.upper {
+			excess := max(math.Abs(e.log)-width, 0)
+			switch {
+			case e.away.batch > 0 && e.away.size == 0:
+				byBatch = append(byBatch, excess/e.away.batch)
+			case e.away.size > 0 && e.away.batch == 0:
+				bySize = append(bySize, excess/e.away.size)
+			}
+		}
+		band := Band{Asked: level, Level: reached, HalfWidth: width}
+		if band.PerBatchOctave, err = growth(byBatch, level, width); err != nil {
+			return nil, fmt.Errorf("interval of %s: %w", m, err)
+		}
+		if band.PerSizeOctave, err = growth(bySize, level, width); err != nil {
+			return nil, fmt.Errorf("interval of %s: %w", m, err)
+		}
+		out = append(out, band)
+	}
+	return out, nil
+}
+
+// growth is the widening for each octave, in natural log units: what the
+// observed excesses ask for, at least a quarter of width, and width itself
+// where nothing was observed.
+func growth(excess []float64, level, width float64) (float64, error) {
+	if len(excess) == 0 {
+		return width, nil
+	}
+	g, _, err := stat.ConformalQuantile(excess, level)
+	return min(max(g, width/4), maxLogWidth), err
+}
+
+// maxLogWidth bounds a band: a factor of e⁵ says that nothing is known.
+const maxLogWidth = 5
