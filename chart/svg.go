@@ -12,6 +12,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/llmprof/llmprof/report"
 )
@@ -240,24 +241,51 @@ func labels(b *bytes.Buffer, s report.Series, x, y *scale, taken *[]box) {
 	}
 }
 
+// entry is one line of the legend: a name, and how its group is drawn.
+type entry struct {
+	name        string
+	group       int
+	line, marks bool
+}
+
+// entries lists the named series; series without a name belong to the named
+// one of their group.
+func entries(f report.Figure) []entry {
+	var list []entry
+	for _, s := range f.Series {
+		if s.Name == "" {
+			for i := range list {
+				if list[i].group == s.Group {
+					list[i].line = list[i].line || s.Line
+					list[i].marks = list[i].marks || s.Marks
+				}
+			}
+			continue
+		}
+		list = append(list, entry{s.Name, s.Group, s.Line, s.Marks})
+	}
+	return list
+}
+
 // legend names the series in the upper left corner of the plot.
 func legend(b *bytes.Buffer, f report.Figure) box {
 	const line = 18
+	list := entries(f)
 	longest := 0
-	for _, s := range f.Series {
-		longest = max(longest, len([]rune(s.Name)))
+	for _, e := range list {
+		longest = max(longest, utf8.RuneCountInString(e.name))
 	}
-	area := box{left + 8, top + 6, left + 46 + 7*float64(longest), top + 12 + line*float64(len(f.Series))}
+	area := box{left + 8, top + 6, left + 46 + 7*float64(longest), top + 12 + line*float64(len(list))}
 	fmt.Fprintf(b, `<rect x="%.0f" y="%.0f" width="%.0f" height="%.0f" fill="#ffffff" opacity="0.9" stroke="#dddddd"/>`+"\n", area.x0, area.y0, area.x1-area.x0, area.y1-area.y0)
-	for i, s := range f.Series {
+	for i, e := range list {
 		y := area.y0 + 14 + line*float64(i)
-		if s.Line {
-			fmt.Fprintf(b, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-width="1.8"/>`+"\n", area.x0+8, y, area.x0+28, y, colour(s.Group))
+		if e.line {
+			fmt.Fprintf(b, `<line x1="%.0f" y1="%.0f" x2="%.0f" y2="%.0f" stroke="%s" stroke-width="1.8"/>`+"\n", area.x0+8, y, area.x0+28, y, colour(e.group))
 		}
-		if s.Marks {
-			fmt.Fprintf(b, `<circle cx="%.0f" cy="%.0f" r="3.4" fill="%s"/>`+"\n", area.x0+18, y, colour(s.Group))
+		if e.marks {
+			fmt.Fprintf(b, `<circle cx="%.0f" cy="%.0f" r="3.4" fill="%s"/>`+"\n", area.x0+18, y, colour(e.group))
 		}
-		fmt.Fprintf(b, `<text x="%.0f" y="%.0f">%s</text>`+"\n", area.x0+36, y+4, escape(s.Name))
+		fmt.Fprintf(b, `<text x="%.0f" y="%.0f">%s</text>`+"\n", area.x0+36, y+4, escape(e.name))
 	}
 	return area
 }

@@ -23,6 +23,8 @@ type Axis struct {
 
 // Series is one set of points under one name.
 type Series struct {
+	// Name stands in the legend; a series without one belongs to the named
+	// series of its group.
 	Name   string
 	Points []Dot
 	// Line joins the points in their order; Marks draws each.

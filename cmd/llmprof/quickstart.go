@@ -115,10 +115,7 @@ func (a *app) tour(ctx context.Context) (*tour, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	t.Scores, err = a.scores(data.Rows, &scoreFlags{folds: 5, models: []string{fit.LinearModel, fit.Auto}, targets: []string{string(fit.Median)}})
+	t.Scores, err = a.scores(ctx, data.Rows, &scoreFlags{folds: 5, models: []string{fit.LinearModel, fit.Auto}, targets: []string{string(fit.Median)}})
 	if err != nil {
 		return nil, err
 	}

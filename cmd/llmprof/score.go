@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -12,11 +13,15 @@ import (
 	"github.com/llmprof/llmprof/report"
 )
 
+// rooflineModel names the datasheet's times among the models to score.
+const rooflineModel = "roofline"
+
 // scoreFlags are the flags of score.
 type scoreFlags struct {
 	folds             int
 	models, targets   []string
 	predictor, config string
+	holdOut           string
 	figure            string
 }
 
@@ -27,56 +32,73 @@ func (a *app) scoreCommand() *cobra.Command {
 		Short: "Error on rows that a predictor has not seen",
 		Long: `Score trains on part of the measurements and tests on the rest, and shows the
 models side by side. Folds go by row number (row n is held out in fold n mod
-k), so the figures repeat. With --predictor-file it scores that predictor on
-the file instead.
+k), so the figures repeat. --hold-out tests on a part that the condition names
+and trains on the rest, which shows how a model extrapolates. With
+--predictor-file it scores that predictor on the file instead.
 
 The target median compares with the median of the runs, mean with the file's
 own mean, which holds cold first runs.`,
 		Example: `  llmprof score benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json --folds 5
   llmprof score bench.llmprof --model auto --target median --figure held-out.svg
+  llmprof score bench.llmprof --hold-out 'input_len>2048'
   llmprof score tuesday.llmprof --predictor-file predictors.json --predictor-config monday`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.score(args, f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.score(cmd.Context(), args, f) },
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.folds, "folds", 5, "parts into which the rows are cut")
-	flags.StringSliceVar(&f.models, "model", []string{fit.LinearModel, fit.Auto}, "models to compare")
+	flags.StringSliceVar(&f.models, "model", []string{fit.LinearModel, fit.Auto}, "models to compare: auto, linear, and roofline for the datasheet's times")
 	flags.StringSliceVar(&f.targets, "target", []string{string(fit.Median), string(fit.Mean)}, "what counts as the truth: median, mean")
+	flags.StringVar(&f.holdOut, "hold-out", "", "rows to test on instead of folds, e.g. 'batch_size>16' or 'input_len>2048'")
 	flags.StringVar(&f.predictor, "predictor-file", "", "score a predictor of this `file` instead of folds")
 	flags.StringVar(&f.config, "predictor-config", "", "which predictor of the file (default: its only one)")
 	flags.StringVar(&f.figure, "figure", "", "draw measured and held-out times as SVG to this `file`")
 	return cmd
 }
 
-func (a *app) score(files []string, f *scoreFlags) error {
+func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
 	for _, t := range f.targets {
 		if t != string(fit.Median) && t != string(fit.Mean) {
 			return usage("", "unknown target %q: want median or mean", t)
 		}
 	}
 	for _, m := range f.models {
-		if m != fit.Auto && m != fit.LinearModel {
-			return usage("", "unknown model %q: want %s or %s", m, fit.Auto, fit.LinearModel)
+		if m != fit.Auto && m != fit.LinearModel && m != rooflineModel {
+			return usage("", "unknown model %q: want %s, %s or %s", m, fit.Auto, fit.LinearModel, rooflineModel)
 		}
 	}
 	cat, err := a.catalog()
 	if err != nil {
 		return err
 	}
-	data, _, err := a.observations(cat, files)
+	if f.holdOut != "" && (f.predictor != "" || f.figure != "") {
+		return usage("", "--hold-out goes with neither --predictor-file nor --figure")
+	}
+	data, measured, err := a.observations(cat, files)
 	if err != nil {
 		return err
 	}
-	scores, err := a.scores(data.Rows, f)
+	scores, err := a.scores(ctx, data.Rows, f)
 	if err != nil {
 		return err
 	}
+	if slices.Contains(f.models, rooflineModel) && f.predictor == "" {
+		theory, err := theoryScores(cat, measured, data.Rows, f)
+		if err != nil {
+			return err
+		}
+		scores = append(scores, theory...)
+	}
+	sortScores(scores)
 	if f.figure != "" {
 		held, err := fit.HeldOut(data.Rows, f.folds, fit.Options{})
 		if err != nil {
 			return usage("", "%w", err)
 		}
-		title := fmt.Sprintf("Step times held out and predicted, %d folds", f.folds)
+		title := "Step times, held out and predicted"
+		if h := measured.Header; h.Deploy.Model != "" && h.Device.Reported != "" {
+			title = fmt.Sprintf("%s on %s: step times, held out and predicted", h.Deploy.Model, h.Device.Reported)
+		}
 		if err := writeFile(f.figure, func(w io.Writer) error { return chart.SVG(w, report.HeldOutFigure(title, held)) }); err != nil {
 			return err
 		}
@@ -85,7 +107,7 @@ func (a *app) score(files []string, f *scoreFlags) error {
 }
 
 // scores compares models over folds, or scores one finished predictor.
-func (a *app) scores(rows []fit.Row, f *scoreFlags) ([]fit.Score, error) {
+func (a *app) scores(ctx context.Context, rows []fit.Row, f *scoreFlags) ([]fit.Score, error) {
 	var all []fit.Score
 	if f.predictor != "" {
 		predictor, config, err := a.openPredictor(f.predictor, f.config)
@@ -101,22 +123,51 @@ func (a *app) scores(rows []fit.Row, f *scoreFlags) ([]fit.Score, error) {
 		}
 		return all, nil
 	}
+	models := trainable(f.models)
+	if len(models) == 0 {
+		return nil, nil
+	}
+	evaluate := func(target fit.Target) ([]fit.Score, error) {
+		return fit.CrossValidate(rows, f.folds, models, target)
+	}
+	if f.holdOut != "" {
+		split, err := parseSplit(f.holdOut)
+		if err != nil {
+			return nil, err
+		}
+		evaluate = func(target fit.Target) ([]fit.Score, error) {
+			return fit.HoldOut(rows, split, models, target)
+		}
+	}
 	for _, target := range f.targets {
-		some, err := fit.CrossValidate(rows, f.folds, f.models, fit.Target(target))
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		some, err := evaluate(fit.Target(target))
 		if err != nil {
 			return nil, usage("", "%w", err)
 		}
 		all = append(all, some...)
 	}
-	slices.SortStableFunc(all, func(a, b fit.Score) int {
-		switch {
-		case a.Mode == b.Mode:
-			return 0
-		case a.Mode == fit.Prefill:
-			return -1
-		default:
-			return 1
-		}
-	})
 	return all, nil
+}
+
+// trainable leaves out the models that need no training.
+func trainable(models []string) []string {
+	return slices.DeleteFunc(slices.Clone(models), func(m string) bool { return m == rooflineModel })
+}
+
+// sortScores orders by mode and target and keeps the order of the models.
+func sortScores(scores []fit.Score) {
+	rank := func(s fit.Score) int {
+		n := 0
+		if s.Mode != fit.Prefill {
+			n += 2
+		}
+		if s.Target != fit.Median {
+			n++
+		}
+		return n
+	}
+	slices.SortStableFunc(scores, func(a, b fit.Score) int { return rank(a) - rank(b) })
 }
