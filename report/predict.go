@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/stat"
@@ -65,16 +66,20 @@ func Predictions(predictions []PredictionKeys) PredictionsDocument {
 // PredictionText writes one prediction: the four lines of the forward-time
 // predictor, then interval and basis.
 func PredictionText(w io.Writer, p PredictionKeys) error {
-	text := fmt.Sprintf("Prediction for %s (%s):\n  Batch size: %d\n  Input length: %d\n  Predicted latency: %.2fms\n",
-		p.Config, p.Mode, p.BatchSize, p.InputLen, p.Latency.Value)
+	lines := []string{
+		fmt.Sprintf("Prediction for %s (%s):", p.Config, p.Mode),
+		fmt.Sprintf("  Batch size: %d", p.BatchSize),
+		fmt.Sprintf("  Input length: %d", p.InputLen),
+		fmt.Sprintf("  Predicted latency: %.2fms", p.Latency.Value),
+	}
 	if p.Latency.Level != nil {
-		text += fmt.Sprintf("  Interval: %.2f .. %.2f ms (%.0f %% of outcomes)\n", *p.Latency.Low, *p.Latency.High, *p.Latency.Level*100)
+		lines = append(lines, fmt.Sprintf("  Interval: %.2f .. %.2f ms (%.0f %% of outcomes)", *p.Latency.Low, *p.Latency.High, *p.Latency.Level*100))
 	}
-	text += fmt.Sprintf("  Basis: %s\n", p.Latency.Basis)
+	lines = append(lines, "  Basis: "+string(p.Latency.Basis))
 	for _, warning := range p.Warnings {
-		text += "  Warning: " + warning + "\n"
+		lines = append(lines, "  Warning: "+warning)
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return err
 }
 

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/llmprof/llmprof/profile"
@@ -70,7 +71,7 @@ func ImportTables(d ImportDocument) []Table {
 	t.pair("device", or(d.Device, "not recorded"))
 	t.pair("engine", or(d.Engine, "not recorded"))
 	t.pair("points", fmt.Sprintf("%d: %d prefill, %d decode, %d mixed, %d failed", d.Points, d.Prefill, d.Decode, d.Mixed, d.Failures))
-	t.pair("timings", fmt.Sprintf("%d", d.Samples))
+	t.pair("timings", strconv.Itoa(d.Samples))
 	return []Table{t}
 }
 

@@ -149,13 +149,12 @@ func (f *deploymentFlags) config() (deploy.Config, error) {
 
 // knobFlags are the flags that fill a cost.Settings.
 type knobFlags struct {
-	settings           cost.Settings
-	launch, overhead   float64
-	attention          string
-	sparsity           string
-	changed            func(name string) bool
-	reserve            unit.Bytes
-	network, imbalance float64
+	settings         cost.Settings
+	launch, overhead float64
+	attention        string
+	sparsity         string
+	changed          func(name string) bool
+	reserve          unit.Bytes
 }
 
 // knobNames are the flags that only the roofline method obeys.

@@ -18,7 +18,6 @@ import (
 	"github.com/llmprof/llmprof/format/stepbench"
 	"github.com/llmprof/llmprof/forward"
 	"github.com/llmprof/llmprof/report"
-	"github.com/llmprof/llmprof/stat"
 	"github.com/llmprof/llmprof/unit"
 )
 
@@ -199,7 +198,7 @@ func comparison(steps []compared) report.Table {
 		}
 		t.Rows = append(t.Rows, []report.Cell{
 			report.Say(s.Mode), report.Whole(s.BatchSize), report.Whole(s.InputLen), report.Fixed(s.MeasuredMS, 2),
-			report.Fixed(s.Latency.Value, 2), interval, report.Say(string(stat.Basis(s.Latency.Basis))), report.Fixed(s.TheoreticalMS, 2),
+			report.Fixed(s.Latency.Value, 2), interval, report.Say(string(s.Latency.Basis)), report.Fixed(s.TheoreticalMS, 2),
 		})
 	}
 	return t
