@@ -147,11 +147,16 @@ func configFile() string {
 
 // applyDefaults gives flags that the command line left open the values of the
 // environment (LLMPROF_GPU for --gpu) and then of the configuration file,
-// whose keys are flag names.
-func applyDefaults(flags *pflag.FlagSet, lookup func(string) (string, bool), file string) error {
+// whose keys are flag names; known lists the flags of all commands.
+func applyDefaults(flags *pflag.FlagSet, known []string, lookup func(string) (string, bool), file string) error {
 	config, err := readConfig(file)
 	if err != nil {
 		return err
+	}
+	for key := range config {
+		if !slices.Contains(known, key) {
+			return usage("did you mean "+strings.Join(nearest(key, known, 3), ", ")+"?", "configuration %s: no command has a flag %q", file, key)
+		}
 	}
 	var faults []error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -178,25 +183,55 @@ func applyDefaults(flags *pflag.FlagSet, lookup func(string) (string, bool), fil
 	return nil
 }
 
-// readConfig reads the configuration file: a flat map of flag names.
+// maxConfigBytes bounds the configuration file: it holds a few flags, and the
+// YAML parser's time grows faster than its text.
+const maxConfigBytes = 64 << 10
+
+// readConfig reads the configuration file; one that is not there holds
+// nothing.
 func readConfig(file string) (map[string]string, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	in, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, usage("", "read configuration: %w", err)
+		return nil, fileError("read configuration", file, err)
+	}
+	defer func() { _ = in.Close() }() // read only
+	text, err := io.ReadAll(io.LimitReader(in, maxConfigBytes+1))
+	if err != nil {
+		return nil, fileError("read configuration", file, err)
+	}
+	return parseConfig(file, text)
+}
+
+// parseConfig reads a flat map of flag names and values.
+func parseConfig(file string, text []byte) (map[string]string, error) {
+	const hint = `it holds flag names and values, such as "gpu: h100"`
+	if len(text) > maxConfigBytes {
+		return nil, usage(hint, "configuration %s: larger than %d bytes", file, maxConfigBytes)
 	}
 	var raw map[string]any
 	if err := yaml.Unmarshal(text, &raw); err != nil {
-		return nil, usage("it holds flag names and values, such as \"gpu: h100\"", "configuration %s: %s", file, yaml.FormatError(err, false, true))
+		return nil, usage(hint, "configuration %s: %s", file, yaml.FormatError(err, false, true))
 	}
 	config := map[string]string{}
 	for key, value := range raw {
-		config[string(normaliseFlag(nil, key))] = fmt.Sprint(value)
+		switch v := value.(type) {
+		case string, bool, int, int64, uint64, float64:
+			config[string(normaliseFlag(nil, key))] = fmt.Sprint(v)
+		case []any:
+			parts := make([]string, len(v))
+			for i, part := range v {
+				parts[i] = fmt.Sprint(part)
+			}
+			config[string(normaliseFlag(nil, key))] = strings.Join(parts, ",")
+		default:
+			return nil, usage(hint, "configuration %s: %s: want a value or a list of values", file, key)
+		}
 	}
 	return config, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -96,7 +97,7 @@ Start with:  llmprof quickstart`,
 // prepare settles the global flags once they are parsed: environment and
 // configuration file fill in what the command line left open.
 func (a *app) prepare(cmd *cobra.Command) error {
-	if err := applyDefaults(cmd.Flags(), os.LookupEnv, configFile()); err != nil {
+	if err := applyDefaults(cmd.Flags(), flagNames(cmd.Root()), os.LookupEnv, configFile()); err != nil {
 		return err
 	}
 	if a.asJSON {
@@ -115,6 +116,22 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return usage("", "unknown log format %q: want text or json", a.logFormat)
 	}
 	return nil
+}
+
+// flagNames lists the flags of a command and of all below it.
+func flagNames(cmd *cobra.Command) []string {
+	seen := map[string]bool{}
+	var visit func(*cobra.Command)
+	visit = func(c *cobra.Command) {
+		note := func(f *pflag.Flag) { seen[f.Name] = true }
+		c.Flags().VisitAll(note)
+		c.PersistentFlags().VisitAll(note)
+		for _, below := range c.Commands() {
+			visit(below)
+		}
+	}
+	visit(cmd)
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // log is the logger for messages on stderr.

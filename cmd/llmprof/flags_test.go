@@ -1,0 +1,82 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestParseConfig(t *testing.T) {
+	got, err := parseConfig("config.yaml", []byte("gpu: [h100, a100]\ntp_size: 2\njson: true\neff-hbm: 0.75\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"gpu": "h100,a100", "tensor-parallel-size": "2", "json": "true", "eff-hbm": "0.75"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	for _, bad := range []string{"gpu: {a: b}", "- gpu", "gpu: [h100", strings.Repeat("a: b\n", 20000)} {
+		if _, err := parseConfig("config.yaml", []byte(bad)); err == nil || !strings.Contains(err.Error(), "config.yaml") {
+			t.Errorf("%.20q: want an error that names the file, got %v", bad, err)
+		}
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	for _, s := range []string{"gpu: h100", "a: [1, 2]", "&a [*a]", "? x", "a: |\n  b", "\x00", "a: 0x1f"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 4096 {
+			t.Skip("the parser's time is not the subject")
+		}
+		if _, err := parseConfig("config.yaml", []byte(text)); err != nil && !strings.Contains(err.Error(), "config.yaml") {
+			t.Errorf("error without the file: %v", err)
+		}
+	})
+}
+
+func FuzzParseSplit(f *testing.F) {
+	for _, s := range []string{"batch_size>16", "input-len <= 4k", ">", "input_len>=", "<<", "bs<9"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		split, err := parseSplit(text)
+		if (err == nil) != (split.Test != nil) {
+			t.Errorf("%q: error %v and a split %v", text, err, split)
+		}
+	})
+}
+
+func TestJoinOptionalValues(t *testing.T) {
+	for _, c := range []struct {
+		why      string
+		in, want string
+	}{
+		{"the next word is the size", "--tp 4 --ep 8 --json", "--tp 4 --ep=8 --json"},
+		{"no size", "--ep --json", "--ep --json"},
+		{"a model's name is not a size", "--ep Qwen3-8B", "--ep Qwen3-8B"},
+		{"after -- nothing is a flag", "-- --ep 8", "-- --ep 8"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			got := strings.Join(joinOptionalValues(strings.Fields(c.in)), " ")
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// The distance of two words is a metric.
+func TestDistance(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringMatching(`[a-d]{0,6}`)
+		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
+		ab := distance(a, b)
+		if ab != distance(b, a) || (ab == 0) != (a == b) || ab > distance(a, c)+distance(c, b) {
+			t.Errorf("distance(%q, %q) = %d", a, b, ab)
+		}
+	})
+}
