@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/deploy"
@@ -61,15 +62,19 @@ type Stage struct {
 	// Ops lists the operators per rank. With several passes their amounts
 	// are sums (prefill) or means (decode) over them, per occurrence.
 	Ops []Op
-	// Time is the sum of the operators; Bubble the idle time of a pipeline
-	// that is filled with micro-batches, not part of any operator.
+	// Time is the sum of the operators.
 	Time unit.Seconds
 	// FLOPs is the matrix work of the whole model, over all ranks.
 	FLOPs unit.FLOPs
 	// Passes is the number of forward passes behind the figures.
 	Passes int
-	// MFU and MBU are achieved over peak compute and bandwidth, 0..1.
+	// MFU and MBU are achieved over peak compute and bandwidth, 0..1, over
+	// all devices of the replica. The peak is that of the format in which
+	// each operator multiplies.
 	MFU, MBU float64
+	// Bubble is the share of the stages' time that they wait for each other,
+	// 0..1; 0 without a pipeline.
+	Bubble float64
 }
 
 // Analysis is the theoretical account of a request on a deployment.
@@ -95,8 +100,15 @@ type Analysis struct {
 	// PrefillTokensPerSecond counts computed prompt tokens, the others
 	// generated tokens and finished requests; per replica.
 	PrefillTokensPerSecond, DecodeTokensPerSecond, RequestsPerSecond float64
+	// PipelinedTokensPerSecond counts generated tokens with one batch in
+	// flight for each pipeline stage; 0 without a pipeline.
+	PipelinedTokensPerSecond float64
 
 	Memory Memory
+	// MaxBatch is the number of such requests that fit, MaxTokens the number
+	// of cached tokens beside the activations of that batch.
+	MaxBatch  int
+	MaxTokens int64
 	// Fits says that the request can run; Reasons say why not.
 	Fits    bool
 	Reasons []Reason
@@ -123,10 +135,6 @@ func (e *Estimator) Analyze(r Request) (*Analysis, error) {
 	if err != nil {
 		return nil, err
 	}
-	stepTokens := 0
-	for _, p := range passes {
-		stepTokens = max(stepTokens, p.Tokens())
-	}
 	a.Prefill = e.prefillStage(passes, whole)
 	a.TTFT = a.Prefill.Time
 	e.decode(a, whole)
@@ -136,9 +144,20 @@ func (e *Estimator) Analyze(r Request) (*Analysis, error) {
 		a.DecodeTokensPerSecond = float64(r.Batch) / float64(a.TPOT)
 	}
 	a.RequestsPerSecond = float64(r.Batch) / float64(a.E2E)
-	a.Memory = e.Memory(r.Batch, r.Input+r.Output, stepTokens)
-	e.judge(a, stepTokens)
+	a.Memory = e.Memory(r.Batch, r.Input+r.Output, e.stepTokens(r, r.Batch))
+	a.MaxBatch, a.MaxTokens = e.Capacity(r.Input+r.Output, func(batch int) int { return e.stepTokens(r, batch) })
+	e.judge(a)
 	return a, nil
+}
+
+// stepTokens is the largest number of tokens that a prefill of batch such
+// requests computes in one pass.
+func (e *Estimator) stepTokens(r Request, batch int) int {
+	tokens := batch * (r.Input - e.cached(r))
+	if budget := e.config.MaxNumBatchedTokens; budget > 0 {
+		return max(min(tokens, budget), min(batch, budget))
+	}
+	return tokens
 }
 
 // cached is the number of prompt tokens that a prefix cache saves: whole
@@ -160,7 +179,7 @@ func (e *Estimator) prefillPasses(r Request) ([]forward.Pass, error) {
 	if budget == 0 || r.Batch*todo <= budget {
 		return []forward.Pass{forward.Prefill(r.Batch, todo, context)}, nil
 	}
-	if steps := r.Batch * todo / budget; steps > maxPasses {
+	if steps := (r.Batch*todo + budget - 1) / budget; steps > maxPasses {
 		return nil, fmt.Errorf("a prefill of %d x %d tokens takes %d steps of %d tokens: at most %d steps are computed; raise max num batched tokens", r.Batch, todo, steps, budget, maxPasses)
 	}
 	var passes []forward.Pass
@@ -170,14 +189,24 @@ func (e *Estimator) prefillPasses(r Request) ([]forward.Pass, error) {
 		passes = append(passes, now)
 		now, left = forward.Pass{}, budget
 	}
-	for range r.Batch {
-		for done := 0; done < todo; {
-			n := min(left, todo-done)
-			now.Prefill = append(now.Prefill, forward.Chunk{Count: 1, New: n, Context: context + done, Last: done+n == todo})
-			done += n
-			if left -= n; left == 0 {
-				flush()
+	for prompts := r.Batch; prompts > 0; {
+		if whole := min(prompts, left/todo); whole > 0 {
+			now.Prefill = append(now.Prefill, forward.Chunk{Count: whole, New: todo, Context: context, Last: true})
+			prompts -= whole
+			left -= whole * todo
+		} else {
+			for done := 0; done < todo; {
+				n := min(left, todo-done)
+				now.Prefill = append(now.Prefill, forward.Chunk{Count: 1, New: n, Context: context + done, Last: done+n == todo})
+				done += n
+				if left -= n; left == 0 {
+					flush()
+				}
 			}
+			prompts--
+		}
+		if left == 0 {
+			flush()
 		}
 	}
 	if len(now.Prefill) > 0 {
@@ -190,7 +219,7 @@ func (e *Estimator) prefillPasses(r Request) ([]forward.Pass, error) {
 // without what ranks compute twice.
 func (e *Estimator) unsharded() (*Estimator, error) {
 	c := e.config
-	c.TensorParallel, c.PipelineParallel, c.DataParallel, c.ExpertParallel = 1, 1, 1, 1
+	c.TensorParallel, c.PipelineParallel, c.DataParallel, c.ExpertParallel, c.PipelineLayers = 1, 1, 1, 1, nil
 	return New(e.model, e.device, c, e.settings)
 }
 
@@ -202,8 +231,8 @@ func (e *Estimator) flops(p forward.Pass) unit.FLOPs {
 	return sum
 }
 
-// prefillStage sums the prompt passes, or times them through a pipeline of
-// micro-batches.
+// prefillStage sums the prompt passes, or times one of them through a
+// pipeline of micro-batches.
 func (e *Estimator) prefillStage(passes []forward.Pass, whole *Estimator) Stage {
 	s := Stage{Passes: len(passes)}
 	for _, p := range passes {
@@ -211,36 +240,35 @@ func (e *Estimator) prefillStage(passes []forward.Pass, whole *Estimator) Stage 
 	}
 	parts := 1
 	if e.pp > 1 && len(passes) == 1 {
-		parts = min(e.settings.MicroBatches, passes[0].Prefill[0].Count)
+		// Parts of equal size: as many as their size asks for.
+		count := passes[0].Prefill[0].Count
+		size := (count + e.settings.MicroBatches - 1) / e.settings.MicroBatches
+		parts = (count + size - 1) / size
+		passes[0].Prefill[0].Count = size
 	}
+	sum := newSum()
+	for _, p := range passes {
+		sum.add(e.Ops(p), 1)
+	}
+	work := slices.Clone(sum.ops)
 	if parts > 1 {
-		e.pipelined(&s, passes[0], parts)
-	} else {
-		sum := newSum()
-		for _, p := range passes {
-			sum.add(e.Ops(p), 1)
-		}
-		s.Ops = sum.ops
+		// The other parts follow at the pace of the slowest stage.
+		sum.add(e.slowestStage(&passes[0]).ops, float64(parts-1))
 	}
-	e.finish(&s)
+	s.Ops = sum.ops
+	e.finish(&s, work, parts)
 	return s
 }
 
-// pipelined times one prefill cut into parts that follow each other through
-// the stages: the stages of one part, and (parts − 1) times the slowest.
-func (e *Estimator) pipelined(s *Stage, p forward.Pass, parts int) {
-	count := p.Prefill[0].Count
-	part := p
-	part.Prefill = append([]forward.Chunk(nil), p.Prefill...)
-	part.Prefill[0].Count = (count + parts - 1) / parts
-	s.Ops = e.Ops(part)
-	var all unit.Seconds
-	for _, op := range s.Ops {
-		all += unit.Seconds(op.Count) * op.Time
+// slowestStage runs a pass on the stage that takes longest for it.
+func (e *Estimator) slowestStage(p *forward.Pass) step {
+	var slowest step
+	for i := range e.stages {
+		if one := e.run(p, &e.stages[i], true); one.total > slowest.total {
+			slowest = one
+		}
 	}
-	slowest := float64(e.stages[0]) / float64(e.model.NumLayers)
-	wait := unit.Seconds(float64(parts-1)*slowest) * all
-	s.Ops = append(s.Ops, Op{Name: "pipeline_micro_batches", Count: 1, Launch: wait, Time: wait, Bound: BoundLaunch})
+	return slowest
 }
 
 // decode fills in the decode steps of a: exact for outputs up to 512, else
@@ -257,11 +285,15 @@ func (e *Estimator) decode(a *Analysis, whole *Estimator) {
 	for j, weight := range sampleSteps(steps) {
 		p := step(j)
 		sum.add(e.Ops(p), weight/float64(steps))
-		flops += unit.FLOPs(weight/float64(steps)) * whole.flops(p)
+		flops += unit.FLOPs(weight) * whole.flops(p)
 	}
-	a.Decode = Stage{Ops: sum.ops, FLOPs: flops, Passes: steps}
-	e.finish(&a.Decode)
+	a.Decode = Stage{Ops: sum.ops, FLOPs: flops / unit.FLOPs(steps), Passes: steps}
+	e.finish(&a.Decode, sum.ops, 1)
 	a.TPOT = a.Decode.Time
+	if e.pp > 1 {
+		middle := step((steps + 1) / 2)
+		a.PipelinedTokensPerSecond = float64(r.Batch) / float64(e.slowestStage(&middle).total)
+	}
 	a.FirstTPOT, a.LastTPOT = e.Seconds(step(1)), e.Seconds(step(steps))
 }
 
@@ -341,21 +373,30 @@ func (s *opSum) find(op Op, at int) int {
 	return len(s.ops) - 1
 }
 
-// finish derives time and utilisation from the operators.
-func (e *Estimator) finish(s *Stage) {
-	var flops, bytes float64
+// finish derives time and utilisation from the operators. work lists what
+// all stages do for one micro-batch, of which there are parts.
+func (e *Estimator) finish(s *Stage, work []Op, parts int) {
 	for _, op := range s.Ops {
 		s.Time += unit.Seconds(op.Count) * op.Time
-		flops += float64(op.Count) * float64(op.FLOPs)
-		bytes += float64(op.Count) * float64(op.Bytes)
 	}
-	s.MFU = flops / (float64(s.Time) * e.rawPeak)
-	s.MBU = bytes / (float64(s.Time) * e.device.Bandwidth.Value)
+	var compute, memory, busy unit.Seconds
+	for _, op := range work {
+		n := unit.Seconds(op.Count * parts)
+		compute += n * op.Compute
+		memory += n * op.Memory
+		busy += n * op.Time
+	}
+	all := s.Time * unit.Seconds(e.pp) // the time of all stages
+	s.MFU = float64(compute/all) * e.settings.EffCompute
+	s.MBU = float64(memory/all) * e.settings.EffHBM
+	if e.pp > 1 {
+		s.Bubble = float64(1 - busy/all)
+	}
 }
 
 // judge says whether the request fits, and if not by how much and on how
 // many ranks it would.
-func (e *Estimator) judge(a *Analysis, stepTokens int) {
+func (e *Estimator) judge(a *Analysis) {
 	r, m := a.Request, a.Memory
 	length := r.Input + r.Output
 	limit := e.config.MaxModelLen
@@ -368,19 +409,19 @@ func (e *Estimator) judge(a *Analysis, stepTokens int) {
 	switch {
 	case m.Weights+m.Reserve > m.Usable:
 		a.Reasons = append(a.Reasons, Reason{ReasonWeights, fmt.Sprintf("weights and reserve take %v of the %v usable on %s: %v too much", m.Weights+m.Reserve, m.Usable, e.device.Name, m.Weights+m.Reserve-m.Usable)})
-	case m.KVBudget < m.KVPerSequence:
-		a.Reasons = append(a.Reasons, Reason{ReasonMemory, fmt.Sprintf("activations leave %v for the KV cache, and one sequence of %d tokens takes %v: %v too much", m.KVBudget, length, m.KVPerSequence, m.KVPerSequence-m.KVBudget)})
-	case r.Batch > m.MaxBatch:
-		a.Reasons = append(a.Reasons, Reason{ReasonBatch, fmt.Sprintf("%d sequences of %d tokens exceed the %d that fit: %v too much", r.Batch, length, m.MaxBatch, m.Total()-m.Usable)})
+	case a.MaxBatch == 0:
+		a.Reasons = append(a.Reasons, Reason{ReasonMemory, fmt.Sprintf("weights and activations leave %v for the KV cache, and one sequence of %d tokens takes %v: %v too much", m.KVBudget(), length, m.KVPerSequence, m.KVPerSequence-m.KVBudget())})
+	case r.Batch > a.MaxBatch:
+		a.Reasons = append(a.Reasons, Reason{ReasonBatch, fmt.Sprintf("%d sequences of %d tokens exceed the %d that fit: %v too much", r.Batch, length, a.MaxBatch, m.Total()-m.Usable)})
 	}
 	a.Fits = len(a.Reasons) == 0
 	if !a.Fits && !m.Fits() {
-		a.SmallestTP = e.smallestTP(r, stepTokens)
+		a.SmallestTP = e.smallestTP(r)
 	}
 }
 
 // smallestTP searches the tensor parallel sizes above the present one.
-func (e *Estimator) smallestTP(r Request, stepTokens int) int {
+func (e *Estimator) smallestTP(r Request) int {
 	for t := e.tp + 1; t <= e.model.NumHeads; t++ {
 		if e.model.NumHeads%t != 0 {
 			continue
@@ -394,7 +435,7 @@ func (e *Estimator) smallestTP(r Request, stepTokens int) int {
 		if err != nil {
 			continue
 		}
-		if other.Memory(r.Batch, r.Input+r.Output, stepTokens).Fits() {
+		if other.Memory(r.Batch, r.Input+r.Output, other.stepTokens(r, r.Batch)).Fits() {
 			return t
 		}
 	}

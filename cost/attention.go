@@ -53,8 +53,9 @@ func reach(kind string, window, q, c float64) float64 {
 	}
 }
 
-// spanOf sums a pass for one attention kind.
-func spanOf(p *forward.Pass, kind string, window int) span {
+// spanOf sums a pass for one attention kind; shared leading tokens of the
+// decoding sequences are read once.
+func spanOf(p *forward.Pass, kind string, window, shared int) span {
 	var s span
 	w := float64(window)
 	for i := range p.Prefill {
@@ -74,11 +75,21 @@ func spanOf(p *forward.Pass, kind string, window int) span {
 	case kind == catalog.FullAttention:
 		s.decodePairs = sum + n
 		s.decodeKV = sum + n
-	case len(p.DecodeContexts) > 0:
-		for _, c := range p.DecodeContexts {
-			s.decodePairs += pairs(kind, w, 1, float64(c))
-			s.decodeKV += reach(kind, w, 1, float64(c))
+		if shared > 0 {
+			s.decodeKV -= (n - 1) * min(float64(shared), sum/n)
 		}
+	case len(p.DecodeContexts) > 0 && kind == catalog.SlidingAttention:
+		seen := 0
+		for _, c := range p.DecodeContexts {
+			seen += min(c+1, window)
+		}
+		s.decodePairs, s.decodeKV = float64(seen), float64(seen)
+	case len(p.DecodeContexts) > 0 && kind == catalog.ChunkedAttention:
+		seen := 0
+		for _, c := range p.DecodeContexts {
+			seen += c%window + 1
+		}
+		s.decodePairs, s.decodeKV = float64(seen), float64(seen)
 	default:
 		mean := sum / n
 		s.decodePairs = n * pairs(kind, w, 1, mean)

@@ -14,6 +14,9 @@ type network struct {
 	bandwidth, alpha           float64
 	interBandwidth, interAlpha float64
 	domain                     int
+	// mesh says that a device splits its bandwidth over one link to each
+	// other device of the domain.
+	mesh bool
 }
 
 // interAlpha is the per-hop latency assumed between nodes where the catalog
@@ -27,7 +30,16 @@ func newNetwork(d *catalog.Device, efficiency float64) network {
 		interBandwidth: d.InterNode.Value * efficiency,
 		interAlpha:     defaultInterAlpha,
 		domain:         max(d.Link.Domain, 1),
+		mesh:           d.Link.Topology == "mesh",
 	}
+}
+
+// among is the bandwidth of one device towards ranks − 1 others of its domain.
+func (n network) among(ranks int) float64 {
+	if !n.mesh || n.domain <= 2 {
+		return n.bandwidth
+	}
+	return n.bandwidth * float64(min(ranks, n.domain)-1) / float64(n.domain-1)
 }
 
 // allReduceFlat is the time to sum m bytes over ranks that are all linked
@@ -55,7 +67,7 @@ func gatherFlat(m, ranks, bandwidth, alpha float64) float64 {
 // into one: reduce-scatter inside, all-reduce across, all-gather inside.
 func (n network) allReduce(m float64, ranks int) float64 {
 	if ranks <= n.domain {
-		return allReduceFlat(m, float64(ranks), n.bandwidth, n.alpha)
+		return allReduceFlat(m, float64(ranks), n.among(ranks), n.alpha)
 	}
 	inside := float64(n.domain)
 	across := math.Ceil(float64(ranks) / inside)
@@ -66,7 +78,7 @@ func (n network) allReduce(m float64, ranks int) float64 {
 // allGather collects a result of m bytes on every one of ranks.
 func (n network) allGather(m float64, ranks int) float64 {
 	if ranks <= n.domain {
-		return gatherFlat(m, float64(ranks), n.bandwidth, n.alpha)
+		return gatherFlat(m, float64(ranks), n.among(ranks), n.alpha)
 	}
 	inside := float64(n.domain)
 	across := math.Ceil(float64(ranks) / inside)
@@ -81,7 +93,7 @@ func (n network) allToAll(sent float64, ranks int) float64 {
 	}
 	r := float64(ranks)
 	if ranks <= n.domain {
-		return sent*(1-1/r)/n.bandwidth + n.alpha
+		return sent*(1-1/r)/n.among(ranks) + n.alpha
 	}
 	local := float64(n.domain)
 	return sent*(local-1)/r/n.bandwidth + sent*(r-local)/r/n.interBandwidth + n.interAlpha
@@ -92,5 +104,5 @@ func (n network) send(m float64, betweenNodes bool) float64 {
 	if betweenNodes {
 		return m/n.interBandwidth + n.interAlpha
 	}
-	return m/n.bandwidth + n.alpha
+	return m/n.among(2) + n.alpha
 }

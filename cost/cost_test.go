@@ -104,6 +104,8 @@ func TestPrefillFLOPs(t *testing.T) {
 	}
 }
 
+// The weights that a mixture reads are those of the distinct experts that
+// its tokens visit.
 func TestDistinctExperts(t *testing.T) {
 	for _, c := range []struct {
 		experts, perToken, tokens int
@@ -119,17 +121,24 @@ func TestDistinctExperts(t *testing.T) {
 		m := moe30B()
 		m.ParamsTotal = 0
 		m.MoE.NumExperts, m.MoE.ExpertsPerToken = c.experts, c.perToken
-		e := newEstimator(t, m, deploy.Config{}, cost.Settings{})
-		if got := e.DistinctExperts(c.tokens); math.Abs(got-c.want) > 0.005 {
-			t.Errorf("%d of %d experts, %d tokens: got %.3f, want %.3f", c.perToken, c.experts, c.tokens, got, c.want)
+		e := newEstimator(t, m, deploy.Config{DType: catalog.BF16}, cost.Settings{})
+		down := find(t, e.Ops(forward.Decode(c.tokens, 100)), "experts_down")
+		activations := float64(c.tokens*c.perToken) * 2 * float64(m.MoE.IntermediateSize+m.HiddenSize)
+		got := (float64(down.Bytes) - activations) / (2 * float64(m.MoE.IntermediateSize*m.HiddenSize))
+		if math.Abs(got-c.want) > 0.005 {
+			t.Errorf("%d of %d experts, %d tokens: reads %.3f experts, want %.3f", c.perToken, c.experts, c.tokens, got, c.want)
 		}
+	}
+	skewed := newEstimator(t, moe30B(), deploy.Config{}, cost.Settings{ExpertSkew: 0.01})
+	if s := skewed.Seconds(forward.Decode(4, 100)); !(s > 0) {
+		t.Errorf("a router that uses fewer experts than a token visits: step %v", s)
 	}
 }
 
 func TestAllReduceVolume(t *testing.T) {
 	device := card()
 	device.Link.Alpha = quantity(1e-15)
-	e, err := cost.New(dense70B(), device, deploy.Config{TensorParallel: 8}, cost.Settings{EffNet: 0.75, Launch: 1e-15})
+	e, err := cost.New(dense70B(), device, deploy.Config{TensorParallel: 8}, cost.Settings{EffNet: 0.75, NoLaunch: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,6 +339,9 @@ func TestLayoutErrors(t *testing.T) {
 		{"more stages than layers", moe30B(), deploy.Config{PipelineParallel: 49}},
 		{"a stage without layers", dense70B(), deploy.Config{PipelineParallel: 79}},
 		{"utilisation above one", dense70B(), deploy.Config{GPUMemoryUtilization: 1.5}},
+		{"experts on more ranks than there are", moe30B(), deploy.Config{ExpertParallel: 8}},
+		{"activations in four bits", dense70B(), deploy.Config{DType: catalog.FP4}},
+		{"stages that do not hold all layers", dense70B(), deploy.Config{PipelineParallel: 2, PipelineLayers: []int{40, 39}}},
 		{"unknown quantization", dense70B(), deploy.Config{Quantization: "int3"}},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -398,16 +410,152 @@ func TestPipeline(t *testing.T) {
 	if w := two.Memory(1, 16, 16).Weights; w > one.Memory(1, 16, 16).Weights/3 {
 		t.Errorf("a stage of 20 of 80 layers holds %v", w)
 	}
-	filled := newEstimator(t, dense70B(), deploy.Config{TensorParallel: 2, PipelineParallel: 4}, cost.Settings{MicroBatches: 8})
-	r := cost.Request{Batch: 8, Input: 2048, Output: 1}
-	a, _ := two.Analyze(r)
-	b, err := filled.Analyze(r)
-	if err != nil {
-		t.Fatal(err)
+	fill := func(batch, parts int) *cost.Analysis {
+		e := newEstimator(t, dense70B(), deploy.Config{TensorParallel: 2, PipelineParallel: 4}, cost.Settings{MicroBatches: parts})
+		a, err := e.Analyze(cost.Request{Batch: batch, Input: 2048, Output: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
 	}
+	a, b := fill(8, 1), fill(8, 8)
 	// With m parts on p equal stages the time falls towards (p+m−1)/(p·m).
 	if ratio := float64(b.TTFT / a.TTFT); ratio < 11.0/32 || ratio > 1.3*11/32 {
 		t.Errorf("8 micro-batches on 4 stages: TTFT ratio %.3f, want just above (4+8−1)/(4·8) = %.3f", ratio, 11.0/32)
+	}
+	if math.Abs(a.Prefill.Bubble-3.0/4) > 0.01 || math.Abs(b.Prefill.Bubble-3.0/11) > 0.03 {
+		t.Errorf("bubble: got %.3f and %.3f, want (p−1)/(m+p−1) = %.3f and %.3f", a.Prefill.Bubble, b.Prefill.Bubble, 3.0/4, 3.0/11)
+	}
+	if c := fill(9, 8); c.TTFT >= a.TTFT*9/8 {
+		t.Errorf("9 requests in parts of 2 take %v, 8 in one part %v", c.TTFT, a.TTFT)
+	}
+	if a.PipelinedTokensPerSecond < 3.5*a.DecodeTokensPerSecond || a.PipelinedTokensPerSecond > 4.1*a.DecodeTokensPerSecond {
+		t.Errorf("4 batches in flight on 4 stages: %.0f tok/s after %.0f", a.PipelinedTokensPerSecond, a.DecodeTokensPerSecond)
+	}
+	given := newEstimator(t, dense70B(), deploy.Config{PipelineParallel: 3, PipelineLayers: []int{30, 26, 24}}, cost.Settings{})
+	even := newEstimator(t, dense70B(), deploy.Config{PipelineParallel: 3}, cost.Settings{})
+	if g, e := given.Memory(1, 16, 16).Weights, even.Memory(1, 16, 16).Weights; g <= e {
+		t.Errorf("a stage of 30 layers holds %v, one of 27 %v", g, e)
+	}
+}
+
+// Utilisation counts the peak of the format that multiplies, over all devices.
+func TestUtilisationStaysBelowTheEfficiency(t *testing.T) {
+	device := card()
+	device.Peaks[catalog.FP8] = quantity(624e12)
+	for _, c := range []struct {
+		why      string
+		config   deploy.Config
+		settings cost.Settings
+	}{
+		{"plain", deploy.Config{}, cost.Settings{}},
+		{"fp8 at its own peak", deploy.Config{Quantization: "fp8"}, cost.Settings{EffCompute: 0.95}},
+		{"four stages", deploy.Config{PipelineParallel: 4}, cost.Settings{MicroBatches: 8}},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			e, err := cost.New(dense70B(), device, c.config, c.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := e.Analyze(cost.Request{Batch: 16, Input: 2048, Output: 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, u := range []float64{a.Prefill.MFU, a.Decode.MFU} {
+				if u <= 0 || u > a.Settings.EffCompute {
+					t.Errorf("MFU %.3f with a compute efficiency of %g", u, a.Settings.EffCompute)
+				}
+			}
+			if a.Decode.MBU > a.Settings.EffHBM {
+				t.Errorf("MBU %.3f with a memory efficiency of %g", a.Decode.MBU, a.Settings.EffHBM)
+			}
+		})
+	}
+}
+
+// A device of a mesh reaches one neighbour over one of its links.
+func TestMeshLinks(t *testing.T) {
+	device := card()
+	device.Link.Topology = "mesh"
+	slow, err := cost.New(dense70B(), device, deploy.Config{TensorParallel: 2}, cost.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast := newEstimator(t, dense70B(), deploy.Config{TensorParallel: 2}, cost.Settings{})
+	p := forward.Prefill(1, 4096, 0)
+	a, b := find(t, slow.Ops(p), "ffn_all_reduce").Network, find(t, fast.Ops(p), "ffn_all_reduce").Network
+	if ratio := float64(a / b); ratio < 6.5 || ratio > 7.1 {
+		t.Errorf("two of eight devices on one of seven links: %v against %v, ratio %.2f", a, b, ratio)
+	}
+}
+
+// The capacity does not depend on the batch that was asked.
+func TestCapacity(t *testing.T) {
+	e := newEstimator(t, moe30B(), deploy.Config{TensorParallel: 4}, cost.Settings{})
+	var seen int
+	for _, batch := range []int{1, 40, 2000} {
+		a, err := e.Analyze(cost.Request{Batch: batch, Input: 2000, Output: 48})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen == 0 {
+			seen = a.MaxBatch
+		}
+		if a.MaxBatch != seen || a.Fits != (batch <= seen) {
+			t.Errorf("batch %d: fits %v, %d fit; asked for one, %d fitted", batch, a.Fits, a.MaxBatch, seen)
+		}
+	}
+	if !e.Memory(seen, 2048, 2000*seen).Fits() || e.Memory(seen+1, 2048, 2000*(seen+1)).Fits() {
+		t.Errorf("%d is not the largest batch that fits", seen)
+	}
+}
+
+// FLOPs of the head count the vocabulary, its storage the padding too.
+func TestPaddedVocabulary(t *testing.T) {
+	m := dense70B()
+	m.VocabSize, m.ParamsTotal = 32001, 0
+	e := newEstimator(t, m, deploy.Config{DType: catalog.BF16}, cost.Settings{})
+	head := find(t, e.Ops(forward.Decode(3, 10)), "lm_head")
+	if want := unit.FLOPs(2 * 3 * 8192 * 32001); head.FLOPs != want {
+		t.Errorf("FLOPs: got %.0f, want %.0f", head.FLOPs, want)
+	}
+	if want := unit.Bytes(2 * 8192 * 32064); head.Bytes < want {
+		t.Errorf("bytes: got %d, want at least the padded weights, %d", head.Bytes, want)
+	}
+}
+
+// A listed context costs a window what it can see, not the mean.
+func TestListedContexts(t *testing.T) {
+	m := dense70B()
+	m.ParamsTotal, m.LayerPattern, m.Window = 0, []string{catalog.SlidingAttention}, 100
+	e := newEstimator(t, m, deploy.Config{}, cost.Settings{})
+	p := forward.Pass{Decode: forward.Sequences{Count: 2, SumContext: 1000}, DecodeContexts: []int{10, 990}}
+	if got, want := find(t, e.Ops(p), "attention").FLOPs, unit.FLOPs(4*64*128*(11+100)); got != want {
+		t.Errorf("got %.0f FLOPs, want %.0f", got, want)
+	}
+}
+
+func TestKnobsOfTheSpecification(t *testing.T) {
+	p := forward.Decode(32, 2000)
+	base := newEstimator(t, dense70B(), deploy.Config{}, cost.Settings{})
+	shared := newEstimator(t, dense70B(), deploy.Config{}, cost.Settings{SharedPrefix: 1000})
+	a, b := find(t, base.Ops(p), "attention").Bytes, find(t, shared.Ops(p), "attention").Bytes
+	if want := unit.Bytes(31 * 1000 * 2 * 8 * 128 * 2); a-b != want {
+		t.Errorf("31 of 32 sequences do not read the 1000 shared tokens again: saved %d bytes, want %d", a-b, want)
+	}
+	quantised := newEstimator(t, dense70B(), deploy.Config{Quantization: "q4_k", QuantizeEmbeddings: true}, cost.Settings{})
+	plain := newEstimator(t, dense70B(), deploy.Config{Quantization: "q4_k"}, cost.Settings{})
+	saved := plain.Memory(1, 16, 16).Weights - quantised.Memory(1, 16, 16).Weights
+	if want := unit.Bytes(2 * 32000 * 8192 * (16 - 4.5) / 8); saved != want {
+		t.Errorf("quantised embedding and head save %d bytes, want %d", saved, want)
+	}
+	ep := deploy.Config{TensorParallel: 4, ExpertParallel: 4}
+	each := newEstimator(t, moe30B(), ep, cost.Settings{})
+	once := newEstimator(t, moe30B(), ep, cost.Settings{DispatchOnce: true})
+	prefill := forward.Prefill(1, 4000, 0)
+	x, y := find(t, each.Ops(prefill), "dispatch_all_to_all").Message, find(t, once.Ops(prefill), "dispatch_all_to_all").Message
+	if ratio, want := float64(y)/float64(x), 4*(1-math.Pow(0.75, 8))/8; math.Abs(ratio-want) > 1e-6 {
+		t.Errorf("one copy a rank: ratio %.4f, want %.4f", ratio, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,8 @@ type Estimator struct {
 	weights  deploy.WeightFormat
 	warnings []string
 
-	layers []layer
+	kinds  []catalog.Layer
+	layers []layer // one for each of kinds
 	embed  embedding
 	net    network
 
@@ -36,9 +38,8 @@ type Estimator struct {
 	launch     float64 // s per kernel
 
 	tp, pp, dp, ep int
-	stages         []int // layers per pipeline stage
-	nearSends      int   // stage boundaries inside a node
-	farSends       int   // stage boundaries between nodes
+	stages         []part // of the pipeline
+	whole          part   // all stages
 }
 
 // New binds a model and a device into an estimator. It fails on settings out
@@ -80,9 +81,11 @@ func New(m *catalog.Model, d *catalog.Device, c deploy.Config, s Settings) (*Est
 	if err := errors.Join(e.setPeaks(), e.setNetwork(), e.layout()); err != nil {
 		return nil, fmt.Errorf("%s on %s: %w", m.Name, d.Name, err)
 	}
-	for _, kind := range m.Layers(0, m.NumLayers) {
+	e.kinds = m.Layers(0, m.NumLayers)
+	for _, kind := range e.kinds {
 		e.layers = append(e.layers, e.layerOf(kind))
 	}
+	e.cutStages()
 	e.embed = e.embeddingOf()
 	return e, nil
 }
@@ -99,7 +102,7 @@ func (e *Estimator) Warnings() []string { return e.warnings }
 // Seconds is the time of one pass, network and launches included. It does
 // not allocate.
 func (e *Estimator) Seconds(p forward.Pass) unit.Seconds {
-	return e.run(&p, false).total
+	return e.run(&p, &e.whole, false).total
 }
 
 // StepTime is [Estimator.Seconds] for a simulator, rounded to nanoseconds.
@@ -114,7 +117,7 @@ func (e *Estimator) StepTime(p forward.Pass) (time.Duration, error) {
 // for each kind of layer and operator. Their times, each multiplied by its
 // Count, sum to [Estimator.Seconds].
 func (e *Estimator) Ops(p forward.Pass) []Op {
-	return e.run(&p, true).ops
+	return e.run(&p, &e.whole, true).ops
 }
 
 // setPeaks finds the rates of the formats that the deployment multiplies in.
@@ -139,9 +142,24 @@ func (e *Estimator) setPeaks() error {
 		}
 	}
 	if e.settings.Sparsity {
+		if !sparse(e.device) {
+			return fmt.Errorf("the device does not multiply 2:4 sparse weights faster")
+		}
 		e.weightPeak *= 2
 	}
 	return nil
+}
+
+// sparse reports whether the device has 2:4 sparse matrix units: NVIDIA from
+// Ampere on, AMD from CDNA 3 on.
+func sparse(d *catalog.Device) bool {
+	switch strings.ToLower(d.Vendor) {
+	case "nvidia":
+		return d.Year >= 2020
+	case "amd":
+		return d.Year >= 2023
+	}
+	return false
 }
 
 // peakOf finds the rate for t, or for the nearest format that computes it.
@@ -182,13 +200,6 @@ func (e *Estimator) setNetwork() error {
 	}
 	if ranks > e.net.domain && e.net.interBandwidth == 0 {
 		return fmt.Errorf("%d ranks exceed the %d devices that one link connects, and the catalog has no network between nodes for %s", ranks, e.net.domain, d.Name)
-	}
-	for boundary := 1; boundary < e.pp; boundary++ {
-		if (boundary*e.tp)%e.net.domain == 0 || e.tp > e.net.domain {
-			e.farSends++
-		} else {
-			e.nearSends++
-		}
 	}
 	return nil
 }
@@ -240,15 +251,63 @@ func (e *Estimator) layout() error {
 	if len(faults) > 0 {
 		return &LayoutError{Faults: faults}
 	}
-	per, left := (m.NumLayers+e.pp-1)/e.pp, m.NumLayers
+	return e.stageLayers()
+}
+
+// stageLayers fills in the layers of each stage where they are not given.
+func (e *Estimator) stageLayers() error {
+	layers := e.model.NumLayers
+	if given := e.config.PipelineLayers; len(given) > 0 {
+		sum := 0
+		for _, n := range given {
+			sum += n
+		}
+		if sum != layers {
+			return &LayoutError{Faults: []error{fmt.Errorf("the stages hold %d layers of %d", sum, layers)}}
+		}
+		return nil
+	}
+	if e.pp == 1 {
+		return nil
+	}
+	per, left := (layers+e.pp-1)/e.pp, layers
 	for range e.pp {
-		e.stages = append(e.stages, min(per, left))
+		e.config.PipelineLayers = append(e.config.PipelineLayers, min(per, left))
 		left -= min(per, left)
 	}
-	if e.stages[e.pp-1] == 0 {
-		return &LayoutError{Faults: []error{fmt.Errorf("pipeline parallel size %d leaves a stage without layers: %d layers in stages of %d", e.pp, m.NumLayers, per)}}
+	if e.config.PipelineLayers[e.pp-1] == 0 {
+		return &LayoutError{Faults: []error{fmt.Errorf("pipeline parallel size %d leaves a stage without layers: %d layers in stages of %d", e.pp, layers, per)}}
 	}
 	return nil
+}
+
+// cutStages lays the layers out over the pipeline.
+func (e *Estimator) cutStages() {
+	perStage := e.config.PipelineLayers
+	if e.pp == 1 {
+		perStage = []int{e.model.NumLayers}
+	}
+	e.whole = part{counts: make([]int, len(e.kinds)), first: true, last: true}
+	at := 0
+	for i, layers := range perStage {
+		stage := part{counts: make([]int, len(e.kinds)), first: i == 0, last: i == e.pp-1}
+		for _, kind := range e.model.Layers(at, at+layers) {
+			k := slices.IndexFunc(e.kinds, func(c catalog.Layer) bool { return c.Attention == kind.Attention && c.MoE == kind.MoE })
+			stage.counts[k] = kind.Count
+			e.whole.counts[k] += kind.Count
+		}
+		at += layers
+		if !stage.last {
+			if boundary := (i + 1) * e.tp; boundary%e.net.domain == 0 || e.tp > e.net.domain {
+				stage.farSends = 1
+			} else {
+				stage.nearSends = 1
+			}
+		}
+		e.whole.nearSends += stage.nearSends
+		e.whole.farSends += stage.farSends
+		e.stages = append(e.stages, stage)
+	}
 }
 
 func (e *Estimator) warn(format string, args ...any) {

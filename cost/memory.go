@@ -2,6 +2,7 @@ package cost
 
 import (
 	"math"
+	"sort"
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/unit"
@@ -24,13 +25,6 @@ type Memory struct {
 	KVPerToken unit.Bytes
 	// KVPerSequence is one sequence at its full length, in whole blocks.
 	KVPerSequence unit.Bytes
-	// KVBudget is what weights, activations and reserve leave of Usable;
-	// negative if they do not fit.
-	KVBudget unit.Bytes
-	// MaxBatch is the number of sequences of full length that fit.
-	MaxBatch int
-	// MaxTokens is the number of cached tokens that fit, in whole blocks.
-	MaxTokens int64
 }
 
 // Total is everything that the batch needs on the device.
@@ -39,70 +33,81 @@ func (m Memory) Total() unit.Bytes { return m.Weights + m.KVCache + m.Activation
 // Fits reports whether the batch fits into what the engine may take.
 func (m Memory) Fits() bool { return m.Total() <= m.Usable }
 
+// KVBudget is what weights, activations and reserve leave of Usable for the
+// cache; negative if they do not fit.
+func (m Memory) KVBudget() unit.Bytes { return m.Usable - m.Weights - m.Activations - m.Reserve }
+
 // Memory computes the memory of a batch of sequences of length tokens each,
 // of which at most stepTokens are computed in one pass. The figures are those
-// of the pipeline stage that leaves least room.
+// of the fullest pipeline stage.
 func (e *Estimator) Memory(batch, length, stepTokens int) Memory {
-	var worst Memory
-	first := 0
-	for stage, layers := range e.stages {
-		m := e.stageMemory(stage, first, first+layers, batch, length, stepTokens)
-		first += layers
-		if stage == 0 {
-			worst = m
-			continue
+	var fullest Memory
+	for i := range e.stages {
+		if m := e.stageMemory(&e.stages[i], batch, length, stepTokens); i == 0 || m.Total() > fullest.Total() {
+			fullest = m
 		}
-		maxBatch, maxTokens := min(worst.MaxBatch, m.MaxBatch), min(worst.MaxTokens, m.MaxTokens)
-		if m.Total() > worst.Total() {
-			worst = m
-		}
-		worst.MaxBatch, worst.MaxTokens = maxBatch, maxTokens
 	}
-	return worst
+	return fullest
 }
 
-func (e *Estimator) stageMemory(stage, first, last, batch, length, stepTokens int) Memory {
+// maxCapacity bounds the batch that [Estimator.Capacity] looks for.
+const maxCapacity = 1 << 24
+
+// Capacity is the largest batch of sequences of length tokens each that fits,
+// and the number of tokens, in whole blocks, that the cache holds beside it.
+// stepTokens tells how many tokens of a batch are computed in one pass. The
+// batch is 0 where not even one sequence fits; tokens are then those that fit
+// beside the activations of one.
+func (e *Estimator) Capacity(length int, stepTokens func(batch int) int) (batch int, tokens int64) {
+	// The memory grows with the batch: the first that does not fit bounds it.
+	batch = sort.Search(maxCapacity, func(i int) bool {
+		return !e.Memory(i+1, length, stepTokens(i+1)).Fits()
+	})
+	at := max(batch, 1)
+	tokens = math.MaxInt64
+	for i := range e.stages {
+		m := e.stageMemory(&e.stages[i], at, length, stepTokens(at))
+		if m.KVPerSequence == 0 {
+			continue
+		}
+		// With windows a token of a long sequence costs less than KVPerToken:
+		// the capacity is that of sequences of the asked length.
+		block := e.config.BlockSize
+		perBlock := float64(m.KVPerSequence) / float64((length+block-1)/block)
+		room := max(float64(m.KVBudget()), 0)
+		tokens = min(tokens, int64(room/perBlock)*int64(block))
+	}
+	return batch, tokens
+}
+
+func (e *Estimator) stageMemory(stage *part, batch, length, stepTokens int) Memory {
 	m := Memory{
-		Device:      e.device.MemoryBytes(),
-		Usable:      unit.Bytes(math.Floor(e.device.Memory.Value * e.config.GPUMemoryUtilization)),
-		Weights:     e.stageWeights(stage, first, last),
-		Activations: e.activations(stepTokens, batch),
-		Reserve:     e.settings.Reserve,
+		Device:        e.device.MemoryBytes(),
+		Usable:        unit.Bytes(math.Floor(e.device.Memory.Value * e.config.GPUMemoryUtilization)),
+		Weights:       e.stageWeights(stage),
+		Activations:   e.activations(stepTokens, batch),
+		Reserve:       e.settings.Reserve,
+		KVPerToken:    unit.Bytes(math.Round(e.cacheGrowth(stage))),
+		KVPerSequence: unit.Bytes(math.Round(e.sequenceCache(stage, length))),
 	}
-	kinds := e.model.Layers(first, last)
-	m.KVPerToken = unit.Bytes(math.Round(e.kvTokens(kinds, 1, 1)))
-	m.KVPerSequence = unit.Bytes(math.Round(e.kvTokens(kinds, length, e.config.BlockSize)))
 	m.KVCache = unit.Bytes(batch) * m.KVPerSequence
-	m.KVBudget = m.Usable - m.Weights - m.Activations - m.Reserve
-	if m.KVBudget <= 0 || m.KVPerSequence <= 0 {
-		return m
+	if share := e.config.MemFractionStatic; share > 0 {
+		static := unit.Bytes(math.Floor(e.device.Memory.Value * share))
+		m.Usable = min(m.Device, static+m.Activations+m.Reserve)
 	}
-	m.MaxBatch = int(m.KVBudget / m.KVPerSequence)
-	// With windows a token of a long sequence costs less than KVPerToken: the
-	// capacity is that of sequences of the asked length.
-	block := e.config.BlockSize
-	blocks := (length + block - 1) / block
-	perBlock := float64(m.KVPerSequence) / float64(blocks)
-	m.MaxTokens = int64(math.Floor(float64(m.KVBudget)/perBlock)) * int64(block)
 	return m
 }
 
-// stageWeights sums the storage of the rank's shards of layers first to last.
-func (e *Estimator) stageWeights(stage, first, last int) unit.Bytes {
+// stageWeights sums the storage of the rank's shards of a stage.
+func (e *Estimator) stageWeights(stage *part) unit.Bytes {
 	var sum float64
-	for _, kind := range e.model.Layers(first, last) {
-		for i := range e.layers {
-			l := &e.layers[i]
-			if l.attention == kind.Attention && l.moe == kind.MoE {
-				sum += float64(kind.Count) * e.layerWeights(l)
-			}
-		}
+	for i := range e.layers {
+		sum += float64(stage.counts[i]) * e.layerWeights(&e.layers[i])
 	}
-	isFirst, isLast := stage == 0, stage == e.pp-1
-	if isFirst || (isLast && e.embed.tied) {
+	if stage.first || (stage.last && e.embed.tied) {
 		sum += e.embed.tableBytes
 	}
-	if isLast {
+	if stage.last {
 		sum += e.embed.normBytes
 		if !e.embed.tied {
 			sum += e.embed.head.weights
@@ -123,33 +128,41 @@ func (e *Estimator) layerWeights(l *layer) float64 {
 	return sum
 }
 
-// kvTokens is the cache of one sequence of n tokens on one rank, in bytes,
-// rounded up to whole blocks.
-func (e *Estimator) kvTokens(kinds []catalog.Layer, n, block int) float64 {
+// cacheRow is the cache of one token in one layer on one rank, in bytes.
+func (e *Estimator) cacheRow(l *layer) float64 {
+	switch {
+	case l.linearAttn:
+		return 0
+	case l.mla:
+		return l.latent * e.kv
+	default:
+		return 2 * l.kvHeads * l.headDim * e.kv
+	}
+}
+
+// cacheGrowth is what one more token adds to the cache of a rank, in bytes.
+func (e *Estimator) cacheGrowth(stage *part) float64 {
 	var sum float64
-	for _, kind := range kinds {
-		for i := range e.layers {
-			l := &e.layers[i]
-			if l.attention != kind.Attention || l.moe != kind.MoE {
-				continue
-			}
-			held := n
-			switch l.attention {
-			case catalog.LinearAttn:
-				if block > 1 {
-					sum += float64(kind.Count) * (l.state + l.convState)
-				}
-				continue
-			case catalog.SlidingAttention, catalog.ChunkedAttention:
-				held = min(n, l.window)
-			}
-			held = (held + block - 1) / block * block
-			row := 2 * l.kvHeads * l.headDim * e.kv
-			if l.mla {
-				row = l.latent * e.kv
-			}
-			sum += float64(kind.Count) * float64(held) * row
+	for i := range e.layers {
+		sum += float64(stage.counts[i]) * e.cacheRow(&e.layers[i])
+	}
+	return sum
+}
+
+// sequenceCache is the cache of one sequence of n tokens on one rank in
+// bytes: whole blocks of what each layer can see, and the states of layers
+// without a cache.
+func (e *Estimator) sequenceCache(stage *part, n int) float64 {
+	block := e.config.BlockSize
+	var sum float64
+	for i := range e.layers {
+		l := &e.layers[i]
+		held := n
+		if l.attention == catalog.SlidingAttention || l.attention == catalog.ChunkedAttention {
+			held = min(n, l.window)
 		}
+		held = (held + block - 1) / block * block
+		sum += float64(stage.counts[i]) * (float64(held)*e.cacheRow(l) + l.state + l.convState)
 	}
 	return sum
 }

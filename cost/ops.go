@@ -134,46 +134,64 @@ func (s *step) norm(name string, fused bool) {
 	s.work(name, 0, 4*s.tokens*h, passes*s.e.act*s.tokens*h, s.e.matrixPeak, 1)
 }
 
-// run goes through the operators of a pass in order of execution.
-func (e *Estimator) run(p *forward.Pass, list bool) step {
+// part is a stretch of a pass that runs on one pipeline stage, or the whole.
+type part struct {
+	// counts are the layers of each kind.
+	counts []int
+	// first and last say that embedding and head belong to it.
+	first, last bool
+	// nearSends and farSends are the transfers to the next stage.
+	nearSends, farSends int
+}
+
+// run goes through the operators of a part of a pass in order of execution.
+func (e *Estimator) run(p *forward.Pass, where *part, list bool) step {
 	s := step{e: e, list: list, count: 1, tokens: float64(p.Tokens()), rows: float64(p.Rows())}
-	h := float64(e.model.HiddenSize)
-	hidden := e.act * s.tokens * h
-	s.work("embedding", 0, 0, 2*hidden, e.matrixPeak, 1)
-	if e.tp > 1 {
-		s.network("embedding_all_reduce", hidden, e.net.allReduce(hidden, e.tp))
+	hidden := e.act * s.tokens * float64(e.model.HiddenSize)
+	if where.first {
+		s.work("embedding", 0, 0, 2*hidden, e.matrixPeak, 1)
+		if e.tp > 1 {
+			s.network("embedding_all_reduce", hidden, e.net.allReduce(hidden, e.tp))
+		}
 	}
 	for i := range e.layers {
-		s.layer(&e.layers[i], p)
+		if s.count = where.counts[i]; s.count > 0 {
+			s.layer(&e.layers[i], p)
+		}
 	}
-	s.count = 1
-	if e.nearSends > 0 {
-		s.count = e.nearSends
+	if s.count = where.nearSends; s.count > 0 {
 		s.network("pipeline_send", hidden, e.net.send(hidden, false))
 	}
-	if e.farSends > 0 {
-		s.count = e.farSends
+	if s.count = where.farSends; s.count > 0 {
 		s.network("pipeline_send_inter_node", hidden, e.net.send(hidden, true))
 	}
 	s.count = 1
-	s.norm("final_norm", true)
-	if s.rows > 0 {
-		s.matrix("lm_head", e.embed.head, s.rows)
-		if e.tp > 1 {
-			logits := e.act * s.rows * e.embed.vocab
-			s.network("logits_all_gather", logits, e.net.allGather(logits, e.tp))
-		}
+	if where.last {
+		s.head()
 	}
-	if overhead := e.settings.StepOverhead; overhead > 0 {
+	if overhead := e.settings.StepOverhead; where.last && overhead > 0 {
 		s.wait("step_overhead", overhead)
 	}
 	return s
 }
 
+// head adds the final norm and the projection on the vocabulary.
+func (s *step) head() {
+	e := s.e
+	s.norm("final_norm", true)
+	if s.rows == 0 {
+		return
+	}
+	s.matrix("lm_head", e.embed.head, s.rows)
+	if e.tp > 1 {
+		logits := e.act * s.rows * e.embed.vocab
+		s.network("logits_all_gather", logits, e.net.allGather(logits, e.tp))
+	}
+}
+
 // layer adds the operators of one kind of layer.
 func (s *step) layer(l *layer, p *forward.Pass) {
 	e := s.e
-	s.count = l.count
 	s.norm("attention_norm", true)
 	switch {
 	case l.linearAttn:
@@ -210,7 +228,7 @@ func (s *step) groupedAttention(l *layer, p *forward.Pass) {
 	s.matrix("qkv_proj", l.qkv, t)
 	kvRow := 2 * l.kvHeads * l.headDim * e.kv
 	s.work("rope_kv_write", 0, 6*t*(l.heads+l.kvHeads)*l.headDim, t*kvRow, e.matrixPeak, 1)
-	sp := spanOf(p, l.attention, l.window)
+	sp := spanOf(p, l.attention, l.window, e.settings.SharedPrefix)
 	width := l.heads * l.headDim
 	flops := 4 * width * (sp.prefillPairs + sp.decodePairs)
 	bytes := 2*e.act*t*width + kvRow*(sp.prefillKV*e.settings.KVReread+sp.decodeKV)
@@ -232,7 +250,7 @@ func (s *step) latentAttention(l *layer, p *forward.Pass) {
 	s.matrix("kv_b_proj", l.kvB, t)
 	row := l.latent * e.kv
 	s.work("rope_kv_write", 0, 6*t*(l.heads+1)*l.rope, t*row, e.matrixPeak, 1)
-	sp := spanOf(p, l.attention, l.window)
+	sp := spanOf(p, l.attention, l.window, e.settings.SharedPrefix)
 	decode := float64(p.Decode.Count)
 	prefill := t - decode
 	expanded := l.nope + l.rope + l.value
@@ -286,13 +304,12 @@ func distinctExperts(experts, perToken, tokens float64) float64 {
 	return experts * -math.Expm1(tokens*math.Log1p(-perToken/experts))
 }
 
-// DistinctExperts is the expected number of distinct experts of one layer
-// that a pass of tokens reads under uniform routing; 0 for a dense model.
-func (e *Estimator) DistinctExperts(tokens int) float64 {
-	if e.model.MoE == nil {
-		return 0
-	}
-	return distinctExperts(float64(e.model.MoE.NumExperts)*e.settings.ExpertSkew, float64(e.model.MoE.ExpertsPerToken), float64(tokens))
+// expertsRead is the expected number of distinct experts of one layer that
+// tokens read, over all ranks.
+func (e *Estimator) expertsRead(tokens float64) float64 {
+	perToken := float64(e.model.MoE.ExpertsPerToken)
+	effective := max(float64(e.model.MoE.NumExperts)*e.settings.ExpertSkew, perToken)
+	return distinctExperts(effective, perToken, tokens)
 }
 
 // experts adds a mixture: router, permutation, experts, combination, the
@@ -311,7 +328,11 @@ func (s *step) experts(l *layer) {
 	if e.ep > e.tp {
 		gathered *= ep / float64(e.tp)
 	}
-	sent := s.tokens / float64(e.tp) * perToken * h // numbers that each rank sends
+	copies := perToken
+	if e.settings.DispatchOnce {
+		copies = ep * (1 - math.Pow(1-1/ep, perToken))
+	}
+	sent := s.tokens / float64(e.tp) * copies * h // numbers that each rank sends
 	if e.ep > 1 {
 		s.network("dispatch_all_to_all", sent*e.weights.ActivationBytes, e.net.allToAll(sent*e.weights.ActivationBytes, e.ep))
 	}
@@ -319,8 +340,7 @@ func (s *step) experts(l *layer) {
 	if e.ep > 1 {
 		rows = min(rows*e.settings.ExpertImbalance, gathered*perToken)
 	}
-	effective := max(number*e.settings.ExpertSkew, perToken)
-	read := distinctExperts(effective, perToken, gathered) / ep
+	read := e.expertsRead(gathered) / ep
 	s.work("permute", 0, 0, e.act*h*(rows/perToken+rows), e.matrixPeak, 1)
 	s.grouped("experts_gate_up", l.expertGateUp, rows, read)
 	s.activation("experts_activation", rows, l.expertWidth, l.gated)

@@ -20,7 +20,6 @@ type linear struct {
 
 // layer is one kind of layer as one rank computes it.
 type layer struct {
-	count     int
 	attention string
 	window    int
 
@@ -101,7 +100,7 @@ func (l linear) withBias(e *Estimator, n float64) linear {
 func (e *Estimator) layerOf(kind catalog.Layer) layer {
 	m, t := e.model, float64(e.tp)
 	h := float64(m.HiddenSize)
-	l := layer{count: kind.Count, attention: kind.Attention, window: m.Window, gated: !m.PlainFFN, postNorms: m.Norms() - 2}
+	l := layer{attention: kind.Attention, window: m.Window, gated: !m.PlainFFN, postNorms: m.Norms() - 2}
 	switch {
 	case kind.Attention == catalog.LinearAttn:
 		e.linearAttention(&l)
@@ -229,7 +228,11 @@ func (e *Estimator) embeddingOf() embedding {
 	padded := (m.VocabSize + 63) / 64 * 64
 	padded = (padded + t - 1) / t * t
 	shard := float64(padded / t)
-	head := e.plain(h, shard)
+	table, head := e.plain(h, shard), e.plain(h, shard)
+	if e.config.QuantizeEmbeddings {
+		table, head = e.quantised(h, shard, true), e.quantised(h, shard, true)
+	}
+	head.macs = h * float64(m.VocabSize) / float64(t) // padding is stored and not computed
 	if m.HeadBias {
 		head = head.withBias(e, shard)
 	}
@@ -238,7 +241,7 @@ func (e *Estimator) embeddingOf() embedding {
 		norm *= 2
 	}
 	return embedding{
-		tableBytes: shard * h * e.act, head: head, vocab: float64(m.VocabSize),
+		tableBytes: table.weights, head: head, vocab: float64(m.VocabSize),
 		shardVocab: shard, normBytes: norm, tied: m.TieEmbeddings,
 	}
 }

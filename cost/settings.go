@@ -55,6 +55,8 @@ type Settings struct {
 	EffNet float64 `json:"eff_net"`
 	// Launch is the cost of one kernel. Default 2 µs, 5 µs when Eager.
 	Launch unit.Seconds `json:"launch_s"`
+	// NoLaunch says that kernels cost nothing but their work.
+	NoLaunch bool `json:"no_launch,omitempty"`
 	// Eager says that no device graphs hide the launch of kernels.
 	Eager bool `json:"eager"`
 	// StepOverhead is the host's time per step. Default 0.
@@ -73,11 +75,19 @@ type Settings struct {
 	// ExpertImbalance is the load of the busiest expert-parallel rank over
 	// the mean, at least 1. Default 1.
 	ExpertImbalance float64 `json:"expert_imbalance"`
+	// DispatchOnce sends a token once to each rank that holds any of its
+	// experts, instead of once for each expert.
+	DispatchOnce bool `json:"dispatch_once"`
+	// SharedPrefix is the number of leading tokens that all decoding
+	// sequences share and that attention reads once for all of them.
+	SharedPrefix int `json:"shared_prefix"`
 	// Sparsity says that weights are 2:4 sparse: twice the peak, fewer bytes.
 	Sparsity bool `json:"sparsity"`
 	// Reserve is device memory outside weights, KV cache and activations:
-	// context, communicator, graphs. Default 1 GiB; negative means none.
+	// context, communicator, graphs. Default 1 GiB.
 	Reserve unit.Bytes `json:"reserve_bytes"`
+	// NoReserve says that nothing is reserved.
+	NoReserve bool `json:"no_reserve,omitempty"`
 	// MicroBatches is the number of parts into which a prefill is cut for
 	// pipeline stages. Default 1.
 	MicroBatches int `json:"micro_batches"`
@@ -96,17 +106,19 @@ func (s Settings) WithDefaults() Settings {
 	set(&s.KVReread, 1)
 	set(&s.ExpertSkew, 1)
 	set(&s.ExpertImbalance, 1)
-	if s.Launch == 0 {
+	switch {
+	case s.NoLaunch:
+		s.Launch = 0
+	case s.Launch == 0 && s.Eager:
+		s.Launch = 5e-6
+	case s.Launch == 0:
 		s.Launch = 2e-6
-		if s.Eager {
-			s.Launch = 5e-6
-		}
 	}
 	switch {
+	case s.NoReserve:
+		s.Reserve = 0
 	case s.Reserve == 0:
 		s.Reserve = unit.GiB
-	case s.Reserve < 0:
-		s.Reserve = 0
 	}
 	if s.MicroBatches == 0 {
 		s.MicroBatches = 1
@@ -133,6 +145,7 @@ func (s Settings) Validate() error {
 	within("expert skew", s.ExpertSkew, 1e-4, 1)
 	within("expert imbalance", s.ExpertImbalance, 1, 1e4)
 	within("reserve", float64(s.Reserve), 0, math.MaxInt64/4)
+	within("shared prefix", float64(s.SharedPrefix), 0, 1<<40)
 	within("micro-batches", float64(s.MicroBatches), 1, 1<<20)
 	return errors.Join(faults...)
 }

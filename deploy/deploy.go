@@ -27,6 +27,9 @@ type Config struct {
 	TensorParallel int `json:"tensor_parallel_size,omitempty"`
 	// PipelineParallel is the number of stages. Default 1.
 	PipelineParallel int `json:"pipeline_parallel_size,omitempty"`
+	// PipelineLayers are the layers of each stage; empty means equal stages,
+	// the last one shorter.
+	PipelineLayers []int `json:"pipeline_layers,omitempty"`
 	// DataParallel is the number of replicas of the attention. Default 1.
 	DataParallel int `json:"data_parallel_size,omitempty"`
 	// ExpertParallel is the number of ranks over which whole experts are
@@ -39,12 +42,18 @@ type Config struct {
 	// Quantization names the weight format as [ParseWeightFormat] reads it;
 	// empty means the model's own, "none" means DType.
 	Quantization string `json:"quantization,omitempty"`
+	// QuantizeEmbeddings stores embedding and head in the weight format too,
+	// as most GGUF files do.
+	QuantizeEmbeddings bool `json:"quantize_embeddings,omitempty"`
 	// KVCacheDType is the format of the KV cache. Default: DType.
 	KVCacheDType catalog.DType `json:"kv_cache_dtype,omitempty"`
 
 	// GPUMemoryUtilization is the share of device memory that the engine may
 	// take, 0..1. Default 0.9.
 	GPUMemoryUtilization float64 `json:"gpu_memory_utilization,omitempty"`
+	// MemFractionStatic is SGLang's share of device memory, 0..1: what weights
+	// and KV cache together may take. 0 means that GPUMemoryUtilization rules.
+	MemFractionStatic float64 `json:"mem_fraction_static,omitempty"`
 	// BlockSize is the number of tokens in one KV block. Default 16.
 	BlockSize int `json:"block_size,omitempty"`
 	// MaxModelLen bounds prompt plus output in tokens. Default: the model's.
@@ -91,7 +100,7 @@ func (c Config) Validate() error {
 	var faults []error
 	atLeastOne := func(name string, v int) {
 		if v < 1 || v > 1<<20 {
-			faults = append(faults, fmt.Errorf("%s is %d: want at least 1", name, v))
+			faults = append(faults, fmt.Errorf("%s is %d: want 1 to %d", name, v, 1<<20))
 		}
 	}
 	atLeastOne("tensor parallel size", c.TensorParallel)
@@ -108,16 +117,30 @@ func (c Config) Validate() error {
 	if !(c.GPUMemoryUtilization > 0 && c.GPUMemoryUtilization <= 1) {
 		faults = append(faults, fmt.Errorf("gpu memory utilization is %g: want more than 0 and at most 1", c.GPUMemoryUtilization))
 	}
-	for _, t := range []catalog.DType{c.DType, c.KVCacheDType} {
-		if t.Bits() == 0 {
-			faults = append(faults, fmt.Errorf("unknown dtype %q", t))
-		}
+	if !(c.MemFractionStatic >= 0 && c.MemFractionStatic <= 1) {
+		faults = append(faults, fmt.Errorf("mem fraction static is %g: want 0 to 1", c.MemFractionStatic))
+	}
+	switch c.DType {
+	case catalog.BF16, catalog.FP16, catalog.FP32:
+	default:
+		faults = append(faults, fmt.Errorf("dtype %q is not an activation format: want bf16, fp16 or fp32; narrower weights go by quantization", c.DType))
+	}
+	if c.KVCacheDType.Bits() == 0 {
+		faults = append(faults, fmt.Errorf("unknown KV cache dtype %q", c.KVCacheDType))
 	}
 	if _, err := ParseWeightFormat(c.Quantization, c.DType); err != nil {
 		faults = append(faults, err)
 	}
-	if c.ExpertParallel > 1 && (c.TensorParallel*c.DataParallel)%c.ExpertParallel != 0 && c.ExpertParallel%(c.TensorParallel*c.DataParallel) != 0 {
-		faults = append(faults, fmt.Errorf("expert parallel size %d does not fit %d tensor x data parallel ranks", c.ExpertParallel, c.TensorParallel*c.DataParallel))
+	if ranks := c.TensorParallel * c.DataParallel; c.ExpertParallel > 1 && ranks%c.ExpertParallel != 0 {
+		faults = append(faults, fmt.Errorf("expert parallel size %d does not divide the %d ranks of tensor x data parallel size: raise one of these", c.ExpertParallel, ranks))
+	}
+	if n := len(c.PipelineLayers); n > 0 && n != c.PipelineParallel {
+		faults = append(faults, fmt.Errorf("layers are given for %d stages of %d", n, c.PipelineParallel))
+	}
+	for stage, layers := range c.PipelineLayers {
+		if layers < 1 {
+			faults = append(faults, fmt.Errorf("stage %d has %d layers: want at least 1", stage, layers))
+		}
 	}
 	return errors.Join(faults...)
 }

@@ -114,6 +114,9 @@ func ParseWeightFormat(name string, dtype catalog.DType) (WeightFormat, error) {
 			f.Compute = dtype
 		}
 		f.ActivationBytes = f.Compute.Bytes()
+		if f.Name == "fp8-block" {
+			f.ActivationBytes += 4.0 / 128 // one fp32 scale for each 128 inputs
+		}
 		return f, nil
 	}
 	known := WeightFormats()

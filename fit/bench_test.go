@@ -33,7 +33,7 @@ func distinctRows(tb testing.TB, n int) []Row {
 func BenchmarkTrain100k(b *testing.B) {
 	rows := distinctRows(b, 100_000)
 	for b.Loop() {
-		if _, _, err := Train(rows, Options{}); err != nil {
+		if _, _, err := Train(b.Context(), rows, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -42,14 +42,14 @@ func BenchmarkTrain100k(b *testing.B) {
 func BenchmarkTrainA100(b *testing.B) {
 	rows := a100(b).Rows
 	for b.Loop() {
-		if _, _, err := Train(rows, Options{}); err != nil {
+		if _, _, err := Train(b.Context(), rows, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkPredict(b *testing.B) {
-	p, _, err := Train(a100(b).Rows, Options{})
+	p, _, err := Train(b.Context(), a100(b).Rows, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

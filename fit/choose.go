@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -68,8 +69,8 @@ func candidates() []candidate {
 
 // shapes fits every candidate to samples; one that fails is nil, and only if
 // all fail is there an error. Candidates that differ in the residual share the
-// rest.
-func shapes(m Mode, samples []sample, list []candidate) ([]*shape, error) {
+// rest. ctx is asked before each.
+func shapes(ctx context.Context, m Mode, samples []sample, list []candidate) ([]*shape, error) {
 	floor := math.Inf(1)
 	for _, s := range samples {
 		floor = min(floor, s.y/2)
@@ -82,6 +83,9 @@ func shapes(m Mode, samples []sample, list []candidate) ([]*shape, error) {
 	out := make([]*shape, len(list))
 	var faults []error
 	for i, c := range list {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		plain := c
 		plain.name, plain.residual = "", false
 		f, ok := done[plain]
@@ -132,8 +136,9 @@ type verdict struct {
 	errors []float64
 	// upper are its errors above the rows that it was fitted to.
 	upper []distant
-	// scores are the mean errors of every candidate, as fractions.
-	scores []float64
+	// plain are the mean errors of every candidate, as fractions, and scores
+	// the same of errors clipped at maxAPE.
+	plain, scores []float64
 }
 
 // distant is a log(y/p) at a distance from the data.
@@ -144,7 +149,7 @@ type distant struct {
 
 // choose picks the candidate of least mean relative error on held-out rows,
 // and the plainest if there are too few rows to hold any out.
-func choose(m Mode, samples []sample, list []candidate) (verdict, error) {
+func choose(ctx context.Context, m Mode, samples []sample, list []candidate) (verdict, error) {
 	samples = thin(samples, maxChoiceRows)
 	n := len(samples)
 	if n < 3 {
@@ -165,7 +170,7 @@ func choose(m Mode, samples []sample, list []candidate) (verdict, error) {
 				train = append(train, samples[at])
 			}
 		}
-		fitted, err := shapes(m, train, list)
+		fitted, err := shapes(ctx, m, train, list)
 		if err != nil {
 			return verdict{}, err
 		}
@@ -182,13 +187,13 @@ func choose(m Mode, samples []sample, list []candidate) (verdict, error) {
 			}
 		}
 	}
-	upper, err := upperErrors(m, samples, list)
+	upper, err := upperErrors(ctx, m, samples, list)
 	if err != nil {
 		return verdict{}, err
 	}
-	v := verdict{scores: make([]float64, len(list))}
+	v := verdict{plain: make([]float64, len(list)), scores: make([]float64, len(list))}
 	for k, es := range errs {
-		v.scores[k] = meanAPE(es)
+		v.plain[k], v.scores[k] = meanAPE(es, math.Inf(1)), meanAPE(es, maxAPE)
 	}
 	at := pick(v.scores, upper)
 	v.choice, v.errors, v.upper = list[at], errs[at], upper[at]
@@ -211,7 +216,7 @@ func pick(scores []float64, upper [][]distant) int {
 		// Inside counts in full, outside by a tenth.
 		combined := score
 		if len(logs) > 0 {
-			combined += meanAPE(logs) / 10
+			combined += meanAPE(logs, maxAPE) / 10
 		}
 		if best < 0 || combined < simplerWins*bestUpper {
 			best, bestUpper = k, combined
@@ -221,11 +226,11 @@ func pick(scores []float64, upper [][]distant) int {
 }
 
 // meanAPE is the mean relative error, as a fraction, of errors log(y/p), each
-// clipped at maxAPE.
-func meanAPE(errs []float64) float64 {
+// clipped at limit.
+func meanAPE(errs []float64, limit float64) float64 {
 	sizes := make([]float64, len(errs))
 	for i, e := range errs {
-		sizes[i] = min(math.Abs(math.Expm1(-e)), maxAPE)
+		sizes[i] = min(math.Abs(math.Expm1(-e)), limit)
 	}
 	return stat.Mean(sizes)
 }
@@ -233,7 +238,7 @@ func meanAPE(errs []float64) float64 {
 // upperErrors fits each candidate to the samples up to a quarter of the
 // largest batch size, then of the largest size, and returns its errors on
 // those above; none where too few are left to fit.
-func upperErrors(m Mode, samples []sample, list []candidate) ([][]distant, error) {
+func upperErrors(ctx context.Context, m Mode, samples []sample, list []candidate) ([][]distant, error) {
 	all := rangeOf(samples)
 	out := make([][]distant, len(list))
 	for _, above := range []func(sample) bool{
@@ -251,7 +256,7 @@ func upperErrors(m Mode, samples []sample, list []candidate) ([][]distant, error
 		if len(train) < minUpperRows || len(train) < len(samples)/4 {
 			continue
 		}
-		fitted, err := shapes(m, train, list)
+		fitted, err := shapes(ctx, m, train, list)
 		if err != nil {
 			return nil, err
 		}

@@ -5,8 +5,8 @@
 // [Predictor] ([Train]), and a predictor answers queries and passes with an
 // interval and a basis ([Predictor.Predict], [Predictor.StepTime]). Predictors
 // live in files that the forward-time predictor reads as well ([File]), and
-// are scored on rows that they have not seen ([CrossValidate], [HoldOut],
-// [ScorePredictor]).
+// are scored on rows that they have not seen ([CrossValidate], [HoldOut]) or on
+// any file ([ScorePredictor]), where they tell how many rows they have seen.
 //
 // # Two models
 //
@@ -37,9 +37,11 @@
 // Intervals are split conformal: the half-width is an order statistic of the
 // log errors on held-out rows, so in the measured range 80 % of new
 // measurements fall into the default interval. Outside, the basis says
-// extrapolated and the half-width grows with each octave as fast as it did
-// from the lower part of the data to the upper; no data can promise that no
-// other bound begins there. What was not measured is refused with a
+// extrapolated, and the half-width grows faster with every octave, at least as
+// the error did from the lower part of the data to the upper. Such an interval
+// is not calibrated: no data can promise that no other bound begins there. More
+// than four octaves outside there is a warning instead of an interval. What was
+// not measured is refused with a
 // [NotMeasuredError]: a mode without rows, a mixed step, prefill on a cached
 // prefix.
 //

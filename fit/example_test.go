@@ -1,6 +1,7 @@
 package fit_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -38,7 +39,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	predictor, report, err := fit.Train(data.Rows, fit.Options{})
+	predictor, report, err := fit.Train(context.Background(), data.Rows, fit.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -92,7 +93,7 @@ func ExampleCrossValidate() {
 		fmt.Println(err)
 		return
 	}
-	scores, err := fit.CrossValidate(data.Mode(fit.Prefill), 5, []string{fit.LinearModel, fit.Auto}, fit.Median)
+	scores, err := fit.CrossValidate(context.Background(), data.Mode(fit.Prefill), 5, []string{fit.LinearModel, fit.Auto}, fit.Median)
 	if err != nil {
 		fmt.Println(err)
 		return

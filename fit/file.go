@@ -25,8 +25,8 @@ const maxNestedLists = 4096
 //
 // with weights in seconds per feature unit ([Linear]). "metadata", a copy of
 // the benchmark's, and "mse" are optional. "llmprof" is ours: it holds the
-// native [Form] of each mode beside the linear weights, and other readers
-// pass over it. Entries are kept byte for byte and in order until they are
+// native [Form] of each mode beside the linear weights, with a hash of every
+// configuration that was trained on, and other readers pass over it. Entries are kept byte for byte and in order until they are
 // replaced. The zero value is an empty file.
 type File struct {
 	entries []entry
@@ -320,7 +320,16 @@ func loadFitted(linear Linear, j *formJSON, metadata map[string]json.RawMessage)
 	if err != nil {
 		return nil, fmt.Errorf("native form: %w", err)
 	}
-	return newFitted(linear, form, j.Offset)
+	trained, err := j.Trained.fingerprint()
+	if err != nil {
+		return nil, fmt.Errorf("native form: %w", err)
+	}
+	f, err := newFitted(linear, form, j.Offset)
+	if err != nil {
+		return nil, err
+	}
+	f.trained = trained
+	return f, nil
 }
 
 // testedRange reads batch_sizes_tested and input_lens_tested.

@@ -24,7 +24,7 @@ type benchmarkRow struct {
 // a100 are the 94 configurations of Qwen3-4B measured on an A100.
 func a100(tb testing.TB) Data {
 	tb.Helper()
-	file, err := os.Open("testdata/benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json.gz")
+	file, err := os.Open("../format/stepbench/testdata/benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json.gz")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func a100(tb testing.TB) Data {
 // legacy are 6 rows without single runs.
 func legacy(tb testing.TB) Data {
 	tb.Helper()
-	text, err := os.ReadFile("testdata/legacy_variant_synthetic.json")
+	text, err := os.ReadFile("../format/stepbench/testdata/legacy_variant_synthetic.json")
 	if err != nil {
 		tb.Fatal(err)
 	}

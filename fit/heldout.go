@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/llmprof/llmprof/stat"
@@ -14,38 +15,38 @@ type Held struct {
 }
 
 // HeldOut predicts every row by a model that was trained without its fold:
-// the predictions behind [CrossValidate], in file order, prefill first.
-func HeldOut(rows []Row, k int, options Options) ([]Held, error) {
+// the predictions behind [CrossValidate], in file order, prefill first. When
+// ctx ends the error is ctx's.
+func HeldOut(ctx context.Context, rows []Row, k int, options Options) ([]Held, error) {
+	splits, err := foldsOf(rows, k)
+	if err != nil {
+		return nil, fmt.Errorf("hold out %w", err)
+	}
 	var out []Held
 	for _, m := range modes() {
 		own := rowsOf(rows, m)
-		if len(own) == 0 {
-			continue
-		}
-		if k < 2 || len(own) < k {
-			return nil, fmt.Errorf("hold out %s: %d folds of %d rows: want at least 2 folds and as many rows", m, k, len(own))
-		}
-		folds := make([]*Predictor, k)
-		for f := range folds {
-			var train []Row
-			for i, r := range own {
-				if i%k != f {
-					train = append(train, r)
-				}
+		held := make([]Held, len(own))
+		for _, split := range splits {
+			train, test := split.parts(own)
+			if len(test) == 0 {
+				continue
 			}
-			p, _, err := Train(train, options)
+			p, _, err := Train(ctx, train, options)
 			if err != nil {
 				return nil, err
 			}
-			folds[f] = p
-		}
-		for i, r := range own {
-			e, err := folds[i%k].Predict(Query{Mode: m, BatchSize: r.BatchSize, InputLen: r.InputLen})
-			if err != nil {
-				return nil, fmt.Errorf("hold out %s: %w", r.Origin, err)
+			for i, r := range own {
+				if !split.Test(r) {
+					continue
+				}
+				e, err := p.Predict(Query{Mode: m, BatchSize: r.BatchSize, InputLen: r.InputLen})
+				if err != nil {
+					return nil, fmt.Errorf("hold out %s: %w", r.Origin, err)
+				}
+				held[i] = Held{r, e}
 			}
-			out = append(out, Held{r, e})
 		}
+		out = append(out, held...)
 	}
 	return out, nil
 }

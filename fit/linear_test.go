@@ -6,7 +6,7 @@ import (
 )
 
 func TestLinearWeights(t *testing.T) {
-	p, _, err := Train(a100(t).Rows, Options{Model: LinearModel})
+	p, _, err := Train(t.Context(), a100(t).Rows, Options{Model: LinearModel})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestLinearWeights(t *testing.T) {
 }
 
 func TestLinearPredictions(t *testing.T) {
-	p, _, err := Train(a100(t).Rows, Options{Model: LinearModel})
+	p, _, err := Train(t.Context(), a100(t).Rows, Options{Model: LinearModel})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,7 @@ type formJSON struct {
 	Terms    []termJSON    `json:"terms,omitempty"`
 	Residual *residualJSON `json:"residual,omitempty"`
 	Bands    []bandJSON    `json:"intervals,omitempty"`
+	Trained  *trainedJSON  `json:"trained_on,omitempty"`
 }
 
 type rangeJSON struct {
@@ -116,6 +117,7 @@ func (f *fitted) toJSON() *formJSON {
 	for _, b := range form.Bands {
 		out.Bands = append(out.Bands, bandJSON(b))
 	}
+	out.Trained = f.trained.toJSON()
 	return out
 }
 

@@ -35,10 +35,11 @@ type Form struct {
 // fitted is a trained mode.
 type fitted struct {
 	linear  Linear
-	form    *Form    // nil for a bare file of the original
-	surface *surface // nil where linear answers
-	known   bool     // the range of form is known
-	offset  float64  // context less input length of the timed steps, in tokens
+	form    *Form        // nil for a bare file of the original
+	surface *surface     // nil where linear answers
+	known   bool         // the range of form is known
+	offset  float64      // context less input length of the timed steps, in tokens
+	trained *fingerprint // nil where the training rows are not known
 }
 
 func newFitted(linear Linear, form *Form, offset float64) (*fitted, error) {
@@ -144,8 +145,10 @@ func (p *Predictor) Predict(q Query) (stat.Estimate[unit.Seconds], error) {
 // or 0.95. The estimate's Level is what the number of rows can promise.
 //
 // Inside the measured ranges of batch size, of length and of their product
-// the basis is interpolated, outside it is extrapolated and the interval
-// widens with the distance. Without a known range, in a bare file of four
+// the basis is interpolated, outside it is extrapolated: the interval widens
+// with the distance and its level is what it was made for, not what was
+// checked. More than four octaves outside in any of the three there is no
+// interval but a warning. Without a known range, in a bare file of four
 // weights, the basis is fitted.
 //
 // The error is a [NotMeasuredError] for a mode without training rows and for
@@ -176,6 +179,10 @@ func (p *Predictor) PredictAt(q Query, level float64) (stat.Estimate[unit.Second
 	out.Basis = stat.Interpolated
 	if !away.inside() {
 		out.Basis = stat.Extrapolated
+	}
+	if away.far() {
+		out.Warnings = append(out.Warnings, "far outside the measured range: no interval is known")
+		return out, nil
 	}
 	for _, band := range f.form.Bands {
 		if band.Asked == level && value > 0 {

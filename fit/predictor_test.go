@@ -1,8 +1,10 @@
 package fit
 
 import (
+	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 
 func train(tb testing.TB, rows []Row) *Predictor {
 	tb.Helper()
-	p, _, err := Train(rows, Options{})
+	p, _, err := Train(tb.Context(), rows, Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -107,6 +109,88 @@ func TestPredictBasis(t *testing.T) {
 	}
 	if math.Abs(float64(near.Value)/0.0123777-1) > 0.03 {
 		t.Errorf("(64, 512) takes %v, measured are 12.378 ms", near.Value)
+	}
+}
+
+// TestFar: the interval widens ever faster, and beyond four octaves nothing
+// is claimed any more.
+func TestFar(t *testing.T) {
+	p := train(t, a100(t).Rows)
+	last, gained := 1.0, 0.0
+	for octave := range 5 {
+		got, err := p.Predict(Query{Mode: Decode, BatchSize: 64 << octave, InputLen: 512})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.HasInterval() || len(got.Warnings) > 0 {
+			t.Fatalf("%d octaves outside: %+v", octave, got)
+		}
+		wide := math.Log(float64(got.High / got.Value))
+		if octave > 0 && (wide-last <= gained || wide < 0.02*float64(octave)) {
+			t.Errorf("%d octaves outside: half-width %.3f after %.3f, which gained %.3f", octave, wide, last, gained)
+		}
+		if octave > 0 {
+			gained = wide - last
+		}
+		last = wide
+	}
+	for _, c := range []struct {
+		why   string
+		query Query
+	}{
+		{"a batch five octaves above", Query{Mode: Decode, BatchSize: 64 << 5, InputLen: 512}},
+		{"an input five octaves above", Query{Mode: Prefill, BatchSize: 1, InputLen: 16384 << 5}},
+		{"three octaves each, and more together", Query{Mode: Prefill, BatchSize: 64 << 3, InputLen: 16384 << 3}},
+		{"an absurd step", Query{Mode: Decode, BatchSize: 1_000_000, InputLen: 1_000_000}},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			got, err := p.Predict(c.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.HasInterval() || got.Low != got.Value || got.Basis != stat.Extrapolated || !(got.Value > 0) {
+				t.Errorf("%+v", got)
+			}
+			if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "far outside the measured range") {
+				t.Errorf("warnings %q", got.Warnings)
+			}
+		})
+	}
+}
+
+// countdown is a context that ends after it was asked some times.
+type countdown struct {
+	context.Context
+	left int
+}
+
+func (c *countdown) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCancel: whatever takes long ends soon after its context.
+func TestCancel(t *testing.T) {
+	rows := a100(t).Rows
+	models := []string{LinearModel, Auto}
+	for why, run := range map[string]func(context.Context) error{
+		"Train":         func(ctx context.Context) error { _, _, err := Train(ctx, rows, Options{}); return err },
+		"CrossValidate": func(ctx context.Context) error { _, err := CrossValidate(ctx, rows, 5, models, Median); return err },
+		"HoldOut": func(ctx context.Context) error {
+			_, err := HoldOut(ctx, rows, shortInputs(), models, Median)
+			return err
+		},
+		"HeldOut": func(ctx context.Context) error { _, err := HeldOut(ctx, rows, 5, Options{}); return err },
+	} {
+		t.Run(why, func(t *testing.T) {
+			for _, asked := range []int{0, 1, 30} {
+				if err := run(&countdown{t.Context(), asked}); !errors.Is(err, context.Canceled) {
+					t.Errorf("ended after %d questions: %v", asked, err)
+				}
+			}
+		})
 	}
 }
 
@@ -216,7 +300,7 @@ func TestDegenerate(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			for _, model := range []string{Auto, LinearModel} {
-				p, _, err := Train(c.rows, Options{Model: model})
+				p, _, err := Train(t.Context(), c.rows, Options{Model: model})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -230,19 +314,23 @@ func TestDegenerate(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := Train(nil, Options{}); !errors.Is(err, stat.ErrNoData) {
+	if _, _, err := Train(t.Context(), nil, Options{}); !errors.Is(err, stat.ErrNoData) {
 		t.Errorf("no rows: %v", err)
 	}
 	bad := append([]Row(nil), rows[0])
 	bad[0].Median = math.NaN()
-	if _, _, err := Train(bad, Options{}); err == nil {
+	if _, _, err := Train(t.Context(), bad, Options{}); err == nil {
 		t.Error("a row of NaN: accepted")
 	}
-	if _, _, err := Train(rows, Options{Model: "forest", LinearTarget: "mode"}); err == nil {
+	if _, _, err := Train(t.Context(), rows, Options{Model: "forest", LinearTarget: "mode"}); err == nil {
 		t.Error("unknown options: accepted")
 	}
-	if _, err := CrossValidate(rows[:3], 5, []string{Auto}, Median); err == nil {
+	if _, err := CrossValidate(t.Context(), rows[:3], 5, []string{Auto}, Median); err == nil {
 		t.Error("more folds than rows: accepted")
+	}
+	even := only(func(r Row) bool { return r.Index%2 == 0 })
+	if _, err := CrossValidate(t.Context(), even, 2, []string{Auto}, Median); err == nil || !strings.Contains(err.Error(), "remainder 0") {
+		t.Errorf("all rows in one fold: %v", err)
 	}
 }
 
@@ -259,5 +347,28 @@ func TestDeterministic(t *testing.T) {
 	}
 	if string(first.entries[0].raw) != string(second.entries[0].raw) {
 		t.Error("two trainings on the same rows differ")
+	}
+}
+
+// TestInnerMAPE: what is reported of the search is the error itself, and what
+// candidates are compared by is clipped.
+func TestInnerMAPE(t *testing.T) {
+	rows := a100(t).Rows
+	rows[20].Median *= 10 // a disturbance that no shape can meet
+	_, report, err := Train(t.Context(), rows, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clipped := false
+	for _, m := range report.Modes {
+		for _, c := range m.Candidates {
+			if !(c.Clipped <= c.MAPE) || math.IsInf(c.MAPE, 0) {
+				t.Errorf("%s %s: %v %%, clipped %v %%", m.Mode, c.Name, c.MAPE, c.Clipped)
+			}
+			clipped = clipped || c.Clipped < c.MAPE
+		}
+	}
+	if !clipped {
+		t.Error("no candidate misses any row by more than half")
 	}
 }

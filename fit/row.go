@@ -53,6 +53,10 @@ type Row struct {
 	// Runs is the number of runs behind the row, Cold how many of them were
 	// cold.
 	Runs, Cold int
+	// Index is the number of the row in its file, from 0, over all files in
+	// their order: a prefill and a decode that stand in one row of a benchmark
+	// file share it. Folds go by it.
+	Index int
 	// Origin names where the row was read.
 	Origin string
 
@@ -106,7 +110,7 @@ const (
 // steps with a time. Failures, other kinds, mixed batches and prefill on
 // cached tokens are counted in [Data.Skipped]. Points of the same
 // configuration are merged, so that a repeated one cannot be trained on and
-// tested at once.
+// tested at once; they keep the number of the first.
 //
 // The error of the stream, or of the first point that claims a time that is
 // not positive and finite or a shape that is not possible, is returned with
@@ -114,10 +118,12 @@ const (
 func Observations(points iter.Seq2[profile.Point, error]) (Data, error) {
 	d := Data{Skipped: map[string]int{}}
 	at := map[key]int{}
+	numbers := numbering{open: map[site]*numbered{}}
 	for p, err := range points {
 		if err != nil {
 			return Data{}, fmt.Errorf("collect rows to fit: %w", err)
 		}
+		index := numbers.of(p)
 		row, reason, err := rowOf(p)
 		if err != nil {
 			return Data{}, fmt.Errorf("collect rows to fit: %s: %w", originOf(p), err)
@@ -132,6 +138,7 @@ func Observations(points iter.Seq2[profile.Point, error]) (Data, error) {
 			d.Merged++
 			continue
 		}
+		row.Index = index
 		at[row.key()] = len(d.Rows)
 		d.Rows = append(d.Rows, row)
 	}
@@ -139,6 +146,48 @@ func Observations(points iter.Seq2[profile.Point, error]) (Data, error) {
 		d.Rows[i].summarise()
 	}
 	return d, nil
+}
+
+// numbering counts the rows of a file as their points go by. Points of one
+// origin and the same coordinates are one row, until a mode comes again.
+type numbering struct {
+	open map[site]*numbered
+	next int
+}
+
+// site is where a row stands and what it is about.
+type site struct {
+	origin               string
+	batch, input, output int
+}
+
+// numbered is a row with the modes that have been seen of it.
+type numbered struct {
+	index           int
+	prefill, decode bool
+}
+
+// of is the number of the row that p belongs to. What is no step has none,
+// and counts for none.
+func (n *numbering) of(p profile.Point) int {
+	if p.Kind != profile.KindStep || p.Step == nil {
+		return 0
+	}
+	s := p.Step
+	prefill, decode := s.Mode == profile.Prefill, s.Mode == profile.Decode
+	if !prefill && !decode {
+		n.next++
+		return n.next - 1
+	}
+	at := site{p.Origin, s.BatchSize, s.InputLen, s.OutputLen}
+	row := n.open[at]
+	if row == nil || prefill && row.prefill || decode && row.decode {
+		row = &numbered{index: n.next}
+		n.open[at] = row
+		n.next++
+	}
+	row.prefill, row.decode = row.prefill || prefill, row.decode || decode
+	return row.index
 }
 
 // ObservationsOf is [Observations] of points that are already in memory.

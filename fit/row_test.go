@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/llmprof/llmprof/forward"
 	"github.com/llmprof/llmprof/profile"
 )
@@ -33,7 +35,7 @@ func TestObservationsOfA100(t *testing.T) {
 	if got := d.Mode(Decode)[0].Context; got != 17 {
 		t.Errorf("a decode after 1 token timed over 32 has mean context %v, want 17", got)
 	}
-	_, report, err := Train(d.Rows, Options{Model: LinearModel})
+	_, report, err := Train(t.Context(), d.Rows, Options{Model: LinearModel})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,5 +113,71 @@ func TestColdRunOfTwo(t *testing.T) {
 	}
 	if r := d.Rows[0]; r.Median != 1 || r.Cold != 1 || r.Mean != 5 {
 		t.Errorf("of two runs the cold one is left out of the median: %+v", r)
+	}
+}
+
+// TestIndex: rows are numbered as in the file, whatever a mode is missing of
+// them.
+func TestIndex(t *testing.T) {
+	at := func(p profile.Point, origin string) profile.Point {
+		p.Origin = origin
+		return p
+	}
+	mixed := step("mixed", 2, 8, 1)
+	mixed.Step.Pass.Decode = forward.Sequences{Count: 1, SumContext: 5}
+	prefill, decode := profile.Prefill, profile.Decode
+	for _, c := range []struct {
+		why    string
+		points []profile.Point
+		want   map[Mode][]int
+	}{
+		{
+			"prefill and decode of a row of a file share it, also where decode is missing in between",
+			[]profile.Point{
+				at(step(prefill, 1, 8, 1), "f: results[0]"), at(step(decode, 1, 8, 1), "f: results[0]"),
+				at(step(prefill, 2, 8, 1), "f: results[1]"),
+				{Kind: profile.KindFailure, Reason: "oom", Origin: "f: results[1]"},
+				at(step(prefill, 4, 8, 1), "f: results[2]"), at(step(decode, 4, 8, 1), "f: results[2]"),
+			},
+			map[Mode][]int{Prefill: {0, 1, 2}, Decode: {0, 2}},
+		},
+		{
+			"without origins the next point of the same coordinates belongs to the row",
+			[]profile.Point{
+				at(step(prefill, 1, 8, 1), ""), at(step(prefill, 2, 8, 1), ""), at(step(decode, 1, 8, 1), ""), at(step(decode, 2, 8, 1), ""),
+			},
+			map[Mode][]int{Prefill: {0, 1}, Decode: {0, 1}},
+		},
+		{
+			"a repeated configuration keeps the number of the first, but its row counts",
+			[]profile.Point{
+				at(step(prefill, 1, 8, 1), "f: results[0]"), at(step(prefill, 1, 8, 1), "f: results[1]"), at(step(prefill, 2, 8, 1), "f: results[2]"),
+			},
+			map[Mode][]int{Prefill: {0, 2}},
+		},
+		{
+			"a row that cannot be fitted is one in the file all the same",
+			[]profile.Point{at(mixed, ""), at(mixed, ""), at(step(prefill, 2, 8, 1), "")},
+			map[Mode][]int{Prefill: {2}},
+		},
+		{
+			"a second file of the same name goes on counting",
+			[]profile.Point{at(step(decode, 1, 8, 1), "f: results[0]"), at(step(decode, 1, 8, 1), "f: results[0]"), at(step(decode, 2, 8, 1), "f: results[1]")},
+			map[Mode][]int{Decode: {0, 2}},
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			d, err := ObservationsOf(c.points)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[Mode][]int{}
+			for _, r := range d.Rows {
+				got[r.Mode] = append(got[r.Mode], r.Index)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
 	}
 }

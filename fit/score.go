@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -36,8 +37,8 @@ func (t Target) validate() error {
 	return nil
 }
 
-// Score is the error of a model on rows that it was not trained on. Errors
-// are in percent of the measured time.
+// Score is the error of a model on rows, as a rule on rows that it was not
+// trained on. Errors are in percent of the measured time.
 type Score struct {
 	// Model is what was scored.
 	Model string `json:"model"`
@@ -49,6 +50,9 @@ type Score struct {
 	Target Target `json:"target"`
 	// N is the number of rows scored.
 	N int `json:"n"`
+	// TrainedOn is how many of them are of configurations that the model was
+	// trained on; null if that is not known.
+	TrainedOn *int `json:"trained_on"`
 	// MAPE is the mean absolute error, Median, P90 and Max the quantiles, all
 	// in percent.
 	MAPE   float64 `json:"mape"`
@@ -60,24 +64,28 @@ type Score struct {
 	Bias float64 `json:"bias"`
 	// Coverage80 and Coverage95 are the percentages of rows inside the
 	// intervals of those levels, Width80 the median of (high−low)/value in
-	// percent. Null where the model gives no intervals.
+	// percent, all of the rows that have an interval; WithInterval is their
+	// number. Null where none has.
 	Coverage80 *float64 `json:"coverage80"`
 	Coverage95 *float64 `json:"coverage95"`
 	Width80    *float64 `json:"width80"`
+	// WithInterval is less than N where rows lie far outside the data.
+	WithInterval int `json:"with_interval"`
 }
 
 // tally gathers the errors of one mode.
 type tally struct {
 	signed, widths []float64 // fractions
 	in80, in95, of int
+	known          int // rows that were trained on
 }
 
 // add scores p on one row.
 func (t *tally) add(p *Predictor, r Row, target Target) error {
 	q := Query{Mode: r.Mode, BatchSize: r.BatchSize, InputLen: r.InputLen}
 	if f, err := p.fitted(r.Mode); err == nil && f.surface != nil && math.Abs(r.Context-f.offset-float64(r.InputLen)) >= 1 && r.Mode == Decode {
-		context := int(math.Round(r.Context)) // timed after another number of steps than usual
-		q.Context = &context
+		cached := int(math.Round(r.Context)) // timed after another number of steps than usual
+		q.Context = &cached
 	}
 	truth := target.of(r)
 	narrow, err := p.Predict(q)
@@ -110,11 +118,11 @@ func (t *tally) score(model string, m Mode, split string, target Target) Score {
 	}
 	percent := func(v float64) *float64 { v *= 100; return &v }
 	s := Score{
-		Model: model, Mode: m, Split: split, Target: target, N: len(sizes),
+		Model: model, Mode: m, Split: split, Target: target, N: len(sizes), TrainedOn: &t.known, WithInterval: t.of,
 		MAPE: 100 * stat.Mean(sizes), Median: 100 * stat.Median(sizes), P90: 100 * stat.Quantile(sizes, 0.9),
 		Max: 100 * slices.Max(sizes), Bias: 100 * stat.Median(t.signed),
 	}
-	if t.of == len(sizes) {
+	if t.of > 0 {
 		s.Coverage80 = percent(float64(t.in80) / float64(t.of))
 		s.Coverage95 = percent(float64(t.in95) / float64(t.of))
 		s.Width80 = percent(stat.Median(t.widths))
@@ -123,7 +131,8 @@ func (t *tally) score(model string, m Mode, split string, target Target) Score {
 }
 
 // ScorePredictor scores a finished predictor on rows of the modes that it
-// knows; model and split are the names to report.
+// knows; model and split are the names to report. [Score.TrainedOn] tells how
+// many of the rows it was trained on; a bare file of four weights does not say.
 func ScorePredictor(p *Predictor, rows []Row, target Target, model, split string) ([]Score, error) {
 	if err := target.validate(); err != nil {
 		return nil, err
@@ -136,9 +145,16 @@ func ScorePredictor(p *Predictor, rows []Row, target Target, model, split string
 				return nil, err
 			}
 		}
-		if len(t.signed) > 0 {
-			out = append(out, t.score(model, m, split, target))
+		if len(t.signed) == 0 {
+			continue
 		}
+		score := t.score(model, m, split, target)
+		f, err := p.fitted(m)
+		if err != nil {
+			return nil, err
+		}
+		score.TrainedOn = f.trained.count(rowsOf(rows, m))
+		out = append(out, score)
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("score %s: no rows of a mode that it knows: %w", model, stat.ErrNoData)
@@ -151,39 +167,64 @@ func ScorePredictor(p *Predictor, rows []Row, target Target, model, split string
 type Split struct {
 	// Name is printed with every score.
 	Name string
-	// Train and Test say what a row is for, by the row and its index among
-	// the rows of its mode.
-	Train, Test func(index int, r Row) bool
+	// Train and Test say what a row is for.
+	Train, Test func(Row) bool
+}
+
+// parts are the rows to train on and to test on.
+func (s Split) parts(rows []Row) (train, test []Row) {
+	for _, r := range rows {
+		if s.Train(r) {
+			train = append(train, r)
+		}
+		if s.Test(r) {
+			test = append(test, r)
+		}
+	}
+	return train, test
 }
 
 // HoldOut trains each model on one part of the rows and scores it on another.
 // The linear model is trained on the target itself, auto on medians. Scores
-// come by mode, then in the order of models.
-func HoldOut(rows []Row, split Split, models []string, target Target) ([]Score, error) {
-	return evaluate(rows, split.Name, []Split{split}, models, target)
+// come by mode, then in the order of models. When ctx ends the error is ctx's.
+func HoldOut(ctx context.Context, rows []Row, split Split, models []string, target Target) ([]Score, error) {
+	return evaluate(ctx, rows, split.Name, []Split{split}, models, target)
 }
 
 // CrossValidate scores each model by k-fold cross-validation: row number n of
-// a mode, counted from 0 in file order, is held out in fold n mod k, so the
-// folds are the same on every run. The split is named "mod<k>". The linear
-// model is trained on the target itself, auto on medians. Scores come by mode,
-// then in the order of models.
-func CrossValidate(rows []Row, k int, models []string, target Target) ([]Score, error) {
+// the file ([Row.Index]) is held out in fold n mod k, so the folds are the
+// same on every run, and in both modes. The split is named "mod<k>". The
+// linear model is trained on the target itself, auto on medians. Scores come
+// by mode, then in the order of models. When ctx ends the error is ctx's.
+func CrossValidate(ctx context.Context, rows []Row, k int, models []string, target Target) ([]Score, error) {
+	folds, err := foldsOf(rows, k)
+	if err != nil {
+		return nil, fmt.Errorf("cross-validate %w", err)
+	}
+	return evaluate(ctx, rows, fmt.Sprintf("mod%d", k), folds, models, target)
+}
+
+// foldsOf cuts rows into k folds by their number in the file.
+func foldsOf(rows []Row, k int) ([]Split, error) {
 	for _, m := range modes() {
-		if n := len(rowsOf(rows, m)); k < 2 || (n > 0 && n < k) {
-			return nil, fmt.Errorf("cross-validate %s: %d folds of %d rows: want at least 2 folds and as many rows", m, k, n)
+		own := rowsOf(rows, m)
+		if k < 2 || (len(own) > 0 && len(own) < k) {
+			return nil, fmt.Errorf("%s: %d folds of %d rows: want at least 2 folds and as many rows", m, k, len(own))
+		}
+		if len(own) > 0 && !slices.ContainsFunc(own, func(r Row) bool { return r.Index%k != own[0].Index%k }) {
+			return nil, fmt.Errorf("%s: the numbers of all %d rows in the file leave the remainder %d when divided by %d: want another number of folds", m, len(own), own[0].Index%k, k)
 		}
 	}
 	folds := make([]Split, k)
 	for f := range folds {
-		folds[f].Train = func(index int, _ Row) bool { return index%k != f }
-		folds[f].Test = func(index int, _ Row) bool { return index%k == f }
+		folds[f].Train = func(r Row) bool { return r.Index%k != f }
+		folds[f].Test = func(r Row) bool { return r.Index%k == f }
 	}
-	return evaluate(rows, fmt.Sprintf("mod%d", k), folds, models, target)
+	return folds, nil
 }
 
 // evaluate pools the errors of all folds.
-func evaluate(rows []Row, name string, folds []Split, models []string, target Target) ([]Score, error) {
+func evaluate(ctx context.Context, rows []Row, name string, folds []Split, models []string, target Target) ([]Score, error) {
 	if err := target.validate(); err != nil {
 		return nil, err
 	}
@@ -199,7 +240,7 @@ func evaluate(rows []Row, name string, folds []Split, models []string, target Ta
 		for _, model := range models {
 			var t tally
 			for _, fold := range folds {
-				if err := t.fold(own, fold, Options{Model: model, LinearTarget: target}, target); err != nil {
+				if err := t.fold(ctx, own, fold, Options{Model: model, LinearTarget: target}, target); err != nil {
 					return nil, fmt.Errorf("score %s of %s, split %s: %w", m, model, name, err)
 				}
 			}
@@ -216,23 +257,21 @@ func evaluate(rows []Row, name string, folds []Split, models []string, target Ta
 }
 
 // fold trains on one part of the rows of a mode and scores the other.
-func (t *tally) fold(rows []Row, split Split, options Options, target Target) error {
-	var train, test []Row
-	for i, r := range rows {
-		if split.Train(i, r) {
-			train = append(train, r)
-		}
-		if split.Test(i, r) {
-			test = append(test, r)
-		}
+func (t *tally) fold(ctx context.Context, rows []Row, split Split, options Options, target Target) error {
+	train, test := split.parts(rows)
+	if len(test) == 0 {
+		return nil
 	}
-	p, _, err := Train(train, options)
+	p, _, err := Train(ctx, train, options)
 	if err != nil {
 		return err
 	}
 	for _, r := range test {
 		if err := t.add(p, r, target); err != nil {
 			return err
+		}
+		if split.Train(r) {
+			t.known++
 		}
 	}
 	return nil

@@ -9,16 +9,16 @@ import (
 func shortInputs() Split {
 	return Split{
 		Name:  "input<=2048",
-		Train: func(_ int, r Row) bool { return r.InputLen <= 2048 },
-		Test:  func(_ int, r Row) bool { return r.InputLen >= 4096 },
+		Train: func(r Row) bool { return r.InputLen <= 2048 },
+		Test:  func(r Row) bool { return r.InputLen >= 4096 },
 	}
 }
 
 func smallBatches() Split {
 	return Split{
 		Name:  "batch<=16",
-		Train: func(_ int, r Row) bool { return r.BatchSize <= 16 },
-		Test:  func(_ int, r Row) bool { return r.BatchSize >= 32 },
+		Train: func(r Row) bool { return r.BatchSize <= 16 },
+		Test:  func(r Row) bool { return r.BatchSize >= 32 },
 	}
 }
 
@@ -29,11 +29,11 @@ func scores(t *testing.T, rows []Row, split string, target Target) map[string]Sc
 	var err error
 	switch split {
 	case "mod5":
-		list, err = CrossValidate(rows, 5, models, target)
+		list, err = CrossValidate(t.Context(), rows, 5, models, target)
 	case "input<=2048":
-		list, err = HoldOut(rows, shortInputs(), models, target)
+		list, err = HoldOut(t.Context(), rows, shortInputs(), models, target)
 	default:
-		list, err = HoldOut(rows, smallBatches(), models, target)
+		list, err = HoldOut(t.Context(), rows, smallBatches(), models, target)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -74,8 +75,12 @@ type ModeReport struct {
 type CandidateScore struct {
 	// Name describes the shape.
 	Name string
-	// MAPE is the mean absolute error in percent, each row's clipped at 50 %.
+	// MAPE is the mean absolute error in percent. That of the kept candidate
+	// is a little too good, since it was chosen by it; [CrossValidate] is not.
 	MAPE float64
+	// Clipped is the same with each row's error clipped at 50 %, so that no
+	// single row decides; it is what candidates are compared by.
+	Clipped float64
 }
 
 // Range is what was measured of a mode.
@@ -93,6 +98,21 @@ type Range struct {
 // distance is how far a step lies beyond a range, in octaves of batch size, of
 // size, and of their product beyond the other two; all 0 inside.
 type distance struct{ batch, size, work float64 }
+
+// farOctaves is the distance from which on nothing is claimed: four octaves
+// are a factor of 16, room enough for a bound that nothing measured shows.
+const farOctaves = 4
+
+// most is the largest distance in any direction, that of the whole product
+// included.
+func (d distance) most() float64 {
+	if d.work > 0 {
+		return d.batch + d.size + d.work
+	}
+	return max(d.batch, d.size)
+}
+
+func (d distance) far() bool { return d.most() > farOctaves }
 
 func (d distance) inside() bool { return d == distance{} }
 
@@ -115,9 +135,11 @@ func (r Range) outside(b, x float64) distance {
 }
 
 // Band is the half-width of an interval in the logarithm of the time: the
-// time lies within value·exp(±h), h = HalfWidth + PerBatchOctave·(octaves
-// beyond the batch sizes) + PerSizeOctave·(octaves beyond the sizes), and the
-// larger of the two for octaves beyond the product alone. It is dimensionless.
+// time lies within value·exp(±h), h = HalfWidth + PerBatchOctave·reach(octaves
+// beyond the batch sizes) + PerSizeOctave·reach(octaves beyond the sizes), and
+// the larger of the two for octaves beyond the product alone. reach(n) =
+// n·(n+1)/2: each octave adds one step more than the one before. It is
+// dimensionless.
 type Band struct {
 	// Asked is the level that was asked for, Level the one that the number of
 	// held-out rows can promise, as shares 0..1.
@@ -128,16 +150,20 @@ type Band struct {
 
 // at is the half-width at a distance, in natural log units.
 func (b Band) at(d distance) float64 {
-	return b.HalfWidth + b.PerBatchOctave*d.batch + b.PerSizeOctave*d.size + max(b.PerBatchOctave, b.PerSizeOctave)*d.work
+	return b.HalfWidth + b.PerBatchOctave*reach(d.batch) + b.PerSizeOctave*reach(d.size) + max(b.PerBatchOctave, b.PerSizeOctave)*reach(d.work)
 }
+
+// reach weighs a distance in octaves.
+func reach(octaves float64) float64 { return octaves * (octaves + 1) / 2 }
 
 // levels are the levels of the stored intervals; the first is the default.
 func levels() [2]float64 { return [2]float64{0.8, 0.95} }
 
 // Train fits a predictor to rows of one or both modes. A mode without rows
 // stays untrained. The rows must be distinct configurations, as
-// [Observations] returns them.
-func Train(rows []Row, options Options) (*Predictor, Report, error) {
+// [Observations] returns them. When ctx ends, so does the search for a shape,
+// and the error is ctx's.
+func Train(ctx context.Context, rows []Row, options Options) (*Predictor, Report, error) {
 	if err := options.Validate(); err != nil {
 		return nil, Report{}, fmt.Errorf("train: %w", err)
 	}
@@ -148,7 +174,7 @@ func Train(rows []Row, options Options) (*Predictor, Report, error) {
 		if len(own) == 0 {
 			continue
 		}
-		fitted, entry, err := trainMode(m, own, options)
+		fitted, entry, err := trainMode(ctx, m, own, options)
 		if err != nil {
 			return nil, Report{}, fmt.Errorf("train: %w", err)
 		}
@@ -166,7 +192,7 @@ func Train(rows []Row, options Options) (*Predictor, Report, error) {
 }
 
 // trainMode fits one mode.
-func trainMode(m Mode, rows []Row, options Options) (*fitted, ModeReport, error) {
+func trainMode(ctx context.Context, m Mode, rows []Row, options Options) (*fitted, ModeReport, error) {
 	report := ModeReport{Mode: m, Rows: len(rows)}
 	for _, r := range rows {
 		if err := checkShape(r.BatchSize, r.InputLen, r.Context); err != nil || !possibleTime(r.Median) || !possibleTime(r.Mean) {
@@ -183,20 +209,20 @@ func trainMode(m Mode, rows []Row, options Options) (*fitted, ModeReport, error)
 	if options.Model == LinearModel {
 		list = []candidate{{name: LinearModel, linear: true}}
 	}
-	v, err := choose(m, samples, list)
+	v, err := choose(ctx, m, samples, list)
 	if err != nil {
 		return nil, report, err
 	}
 	report.Chosen = v.choice.name
-	for k, s := range v.scores {
-		report.Candidates = append(report.Candidates, CandidateScore{Name: list[k].name, MAPE: 100 * s})
+	for k := range v.scores {
+		report.Candidates = append(report.Candidates, CandidateScore{Name: list[k].name, MAPE: 100 * v.plain[k], Clipped: 100 * v.scores[k]})
 	}
 	if form.Bands, err = bands(m, v); err != nil {
 		return nil, report, err
 	}
 	form.Model = v.choice.name
 	if options.Model != LinearModel {
-		shapes, err := shapes(m, samples, []candidate{v.choice})
+		shapes, err := shapes(ctx, m, samples, []candidate{v.choice})
 		if err != nil {
 			return nil, report, err
 		}
@@ -207,6 +233,7 @@ func trainMode(m Mode, rows []Row, options Options) (*fitted, ModeReport, error)
 	if err != nil {
 		return nil, report, fmt.Errorf("%s: %w", m, err)
 	}
+	f.trained = fingerprintOf(rows)
 	return f, report, nil
 }
 
@@ -253,9 +280,9 @@ func bands(m Mode, v verdict) ([]Band, error) {
 			excess := max(math.Abs(e.log)-width, 0)
 			switch {
 			case e.away.batch > 0 && e.away.size == 0:
-				byBatch = append(byBatch, excess/e.away.batch)
+				byBatch = append(byBatch, excess/reach(e.away.batch))
 			case e.away.size > 0 && e.away.batch == 0:
-				bySize = append(bySize, excess/e.away.size)
+				bySize = append(bySize, excess/reach(e.away.size))
 			}
 		}
 		band := Band{Asked: level, Level: reached, HalfWidth: width}
@@ -270,15 +297,20 @@ func bands(m Mode, v verdict) ([]Band, error) {
 	return out, nil
 }
 
-// growth is the widening for each octave, in natural log units: what the
-// observed excesses ask for, at least a quarter of width, and width itself
-// where nothing was observed.
+// minGrowth is the least widening of the first octave, in natural log units:
+// however well the fit went on inside the data, outside another bound can
+// begin. TestSyntheticExtrapolation shows what the intervals then cover.
+const minGrowth = 0.03
+
+// growth is the widening of the first octave, in natural log units: what the
+// observed excesses ask for, at least minGrowth and half of width, and width
+// itself where nothing was observed.
 func growth(excess []float64, level, width float64) (float64, error) {
 	if len(excess) == 0 {
-		return width, nil
+		return max(width, minGrowth), nil
 	}
 	g, _, err := stat.ConformalQuantile(excess, level)
-	return min(max(g, width/4), maxLogWidth), err
+	return min(max(g, width/2, minGrowth), maxLogWidth), err
 }
 
 // maxLogWidth bounds a band: a factor of e⁵ says that nothing is known.

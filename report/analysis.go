@@ -119,19 +119,30 @@ type OpKeys struct {
 	Launch    float64 `json:"launch_ms"`
 	Bound     string  `json:"bound"`
 	Intensity float64 `json:"intensity"`
+	// MFU and MBU are achieved over peak compute and bandwidth, 0..1.
+	MFU float64 `json:"mfu"`
+	MBU float64 `json:"mbu"`
 }
 
-// RateKeys are throughputs and utilisations (0..1).
+// RateKeys are throughputs of one data-parallel replica and utilisations
+// (0..1) of its devices.
 type RateKeys struct {
 	PrefillTokens float64  `json:"prefill_tok_s"`
 	DecodeTokens  *float64 `json:"decode_tok_s"`
-	Requests      float64  `json:"requests_s"`
-	// TotalPerGPU counts prompt and output tokens per second and device.
-	TotalPerGPU float64  `json:"total_tok_s_gpu"`
-	PrefillMFU  float64  `json:"prefill_mfu"`
-	PrefillMBU  float64  `json:"prefill_mbu"`
-	DecodeMFU   *float64 `json:"decode_mfu"`
-	DecodeMBU   *float64 `json:"decode_mbu"`
+	// PipelinedTokens counts output tokens with one batch in flight for each
+	// pipeline stage; null without a pipeline.
+	PipelinedTokens *float64 `json:"decode_tok_s_pipelined,omitempty"`
+	Requests        float64  `json:"requests_s"`
+	// OutputPerGPU counts output tokens per second and device, TotalPerGPU
+	// prompt and output tokens.
+	OutputPerGPU float64 `json:"output_tok_s_gpu"`
+	TotalPerGPU  float64 `json:"total_tok_s_gpu"`
+	// PrefillBubble is the share of the stages' time that they wait.
+	PrefillBubble float64  `json:"prefill_bubble,omitempty"`
+	PrefillMFU    float64  `json:"prefill_mfu"`
+	PrefillMBU    float64  `json:"prefill_mbu"`
+	DecodeMFU     *float64 `json:"decode_mfu"`
+	DecodeMBU     *float64 `json:"decode_mbu"`
 }
 
 // Analysis builds the document of a roofline analysis; tool is the version
@@ -147,13 +158,13 @@ func Analysis(a *cost.Analysis, tool string) AnalysisDocument {
 		FLOPs:  FLOPsKeys{float64(a.Prefill.FLOPs), float64(a.Decode.FLOPs)},
 		Memory: MemoryKeys{
 			int64(m.Weights), int64(m.KVCache), int64(m.Activations), int64(m.Reserve), int64(m.Total()),
-			int64(m.Device), int64(m.Usable), int64(m.KVPerToken), m.MaxBatch, m.MaxTokens,
+			int64(m.Device), int64(m.Usable), int64(m.KVPerToken), a.MaxBatch, a.MaxTokens,
 		},
 		Latency: LatencyKeys{
 			TTFT: a.TTFT.Milliseconds(), E2E: a.E2E.Milliseconds(),
 			Prefill: byOp(a.Prefill.Ops), Decode: byOp(a.Decode.Ops),
 		},
-		Ops:        append(opKeys("prefill", a.Prefill.Ops), opKeys("decode", a.Decode.Ops)...),
+		Ops:        append(opKeys("prefill", a.Prefill.Ops, a.Settings), opKeys("decode", a.Decode.Ops, a.Settings)...),
 		Settings:   &a.Settings,
 		SmallestTP: a.SmallestTP,
 		Warnings:   a.Warnings,
@@ -162,10 +173,15 @@ func Analysis(a *cost.Analysis, tool string) AnalysisDocument {
 		d.Reasons = append(d.Reasons, reason.Code)
 		d.Messages = append(d.Messages, reason.Message)
 	}
+	devices := float64(a.Config.TensorParallel * a.Config.PipelineParallel)
 	d.Rates = &RateKeys{
 		PrefillTokens: a.PrefillTokensPerSecond, Requests: a.RequestsPerSecond,
-		TotalPerGPU: a.RequestsPerSecond * float64(r.Input+r.Output) / float64(a.Config.TensorParallel*a.Config.PipelineParallel),
-		PrefillMFU:  a.Prefill.MFU, PrefillMBU: a.Prefill.MBU,
+		OutputPerGPU: a.RequestsPerSecond * float64(r.Output) / devices,
+		TotalPerGPU:  a.RequestsPerSecond * float64(r.Input+r.Output) / devices,
+		PrefillMFU:   a.Prefill.MFU, PrefillMBU: a.Prefill.MBU, PrefillBubble: a.Prefill.Bubble,
+	}
+	if a.PipelinedTokensPerSecond > 0 {
+		d.Rates.PipelinedTokens = &a.PipelinedTokensPerSecond
 	}
 	if a.TPOT > 0 {
 		ms := func(s unit.Seconds) *float64 { v := s.Milliseconds(); return &v }
@@ -202,7 +218,7 @@ func byOp(ops []cost.Op) map[string]float64 {
 	return sums
 }
 
-func opKeys(stage string, ops []cost.Op) []OpKeys {
+func opKeys(stage string, ops []cost.Op, s cost.Settings) []OpKeys {
 	keys := make([]OpKeys, 0, len(ops))
 	for _, op := range ops {
 		n := float64(op.Count)
@@ -212,6 +228,7 @@ func opKeys(stage string, ops []cost.Op) []OpKeys {
 			Time: n * op.Time.Milliseconds(), Compute: n * op.Compute.Milliseconds(), Memory: n * op.Memory.Milliseconds(),
 			Network: n * op.Network.Milliseconds(), Launch: n * op.Launch.Milliseconds(),
 			Bound: string(op.Bound), Intensity: op.Intensity(),
+			MFU: float64(op.Compute/op.Time) * s.EffCompute, MBU: float64(op.Memory/op.Time) * s.EffHBM,
 		})
 	}
 	return keys
@@ -222,10 +239,7 @@ func opKeys(stage string, ops []cost.Op) []OpKeys {
 func AnalysisTables(a *cost.Analysis, perOp bool) []Table {
 	tables := []Table{summary(a), memoryTable(a), latencyTable(a), shares(a)}
 	if perOp {
-		tables = append(tables, opTable("Operators of the prefill", a.Prefill.Ops))
-		if a.TPOT > 0 {
-			tables = append(tables, opTable("Operators of the mean decode step", a.Decode.Ops))
-		}
+		tables = append(tables, OpTables(Analysis(a, ""))...)
 	}
 	return tables
 }
@@ -240,29 +254,52 @@ func summary(a *cost.Analysis) Table {
 		params += ", " + unit.Count(float64(p.Active)) + " active"
 	}
 	row("model", a.Model.Name+" · "+params)
-	row("gpu", fmt.Sprintf("%s · %v · %v · %v dense %s", a.Device.Name, a.Device.MemoryBytes(), unit.BytesPerSecond(a.Device.Bandwidth.Value), peakText(a), c.DType))
+	row("gpu", fmt.Sprintf("%s · %v · %v · %v dense %s", a.Device.Name, a.Device.MemoryBytes(), unit.BytesPerSecond(a.Device.Bandwidth.Value), unit.FLOPsPerSecond(peakOf(a)), c.DType))
 	row("deploy", deployText(c))
-	row("request", fmt.Sprintf("batch %d · %d input + %d output tokens", a.Request.Batch, a.Request.Input, a.Request.Output))
+	row("request", requestText(a))
 	if a.Fits {
-		row("fits", fmt.Sprintf("yes · up to %d such sequences, %d cached tokens", a.Memory.MaxBatch, a.Memory.MaxTokens))
+		row("fits", fmt.Sprintf("yes · up to %d such requests, a KV cache of %d tokens", a.MaxBatch, a.MaxTokens))
 	}
 	for _, reason := range a.Reasons {
 		row("fits", "no · "+reason.Message)
 	}
-	if a.SmallestTP > 0 {
+	switch {
+	case a.SmallestTP > 0:
 		row("", fmt.Sprintf("the smallest tensor parallel size that fits is %d", a.SmallestTP))
+	case !a.Fits && !a.Memory.Fits():
+		row("", "no larger tensor parallel size fits")
+	}
+	if !a.Fits && a.MaxBatch > 0 && c.MaxNumBatchedTokens == 0 {
+		row("", "--max-num-batched-tokens cuts the prefill into steps, which need less memory")
 	}
 	row("basis", "theoretical: datasheet peaks with assumed efficiencies "+efficiencies(a.Settings))
 	return t
 }
 
-func peakText(a *cost.Analysis) string {
-	for _, t := range []catalog.DType{a.Config.DType, catalog.FP16, catalog.FP32} {
+func requestText(a *cost.Analysis) string {
+	r := a.Request
+	text := fmt.Sprintf("batch %d · %d input + %d output tokens", r.Batch, r.Input, r.Output)
+	if a.Config.DataParallel > 1 {
+		text += " on each replica"
+	}
+	if r.CachedPrefix > 0 {
+		text += fmt.Sprintf(" · %d of them cached", r.CachedPrefix)
+	}
+	if a.Prefill.Passes > 1 {
+		text += fmt.Sprintf(" · prefill in %d steps", a.Prefill.Passes)
+	}
+	return text
+}
+
+// peakOf is the dense rate of the format that activations are multiplied in,
+// or of the format that stands in for it.
+func peakOf(a *cost.Analysis) float64 {
+	for _, t := range []catalog.DType{a.Config.DType, catalog.FP16, catalog.BF16, catalog.FP32} {
 		if q, ok := a.Device.Peak(t); ok {
-			return q.String()
+			return float64(q)
 		}
 	}
-	return "–"
+	return 0
 }
 
 func deployText(c deploy.Config) string {
@@ -381,9 +418,23 @@ func shares(a *cost.Analysis) Table {
 	return t
 }
 
-func opTable(title string, ops []cost.Op) Table {
+// OpTables lists every operator of an analysis, one table a stage.
+func OpTables(d AnalysisDocument) []Table {
+	titles := map[string]string{"prefill": "Operators of the prefill", "decode": "Operators of the mean decode step"}
+	var tables []Table
+	for _, stage := range []string{"prefill", "decode"} {
+		t := opTable(d.Ops, stage)
+		if len(t.Rows) > 0 {
+			t.Title = titles[stage]
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+// opTable lists the operators of one stage.
+func opTable(ops []OpKeys, stage string) Table {
 	t := Table{
-		Title: title,
 		Columns: []Column{
 			{Name: "operator", Key: "name", Left: true},
 			{Name: "count"},
@@ -395,22 +446,29 @@ func opTable(title string, ops []cost.Op) Table {
 			{Name: "network", Key: "network_ms"},
 			{Name: "launch", Key: "launch_ms"},
 			{Name: "time", Key: "time_ms"},
+			{Name: "MFU", Key: "mfu"},
+			{Name: "MBU", Key: "mbu"},
 			{Name: "bound", Left: true},
+			{Key: "stage", Left: true, Idle: idle("")},
 		},
-		Notes: []string{"Amounts are those of one occurrence on one rank."},
+		Notes: []string{"Amounts are those of all occurrences together on one device."},
 	}
-	time := func(s unit.Seconds) Cell {
-		if s == 0 {
+	time := func(ms float64) Cell {
+		if ms == 0 {
 			return Shown("–", 0.0)
 		}
-		return Shown(s.String(), s.Milliseconds())
+		return Shown(unit.Seconds(ms/1e3).String(), ms)
 	}
 	for _, op := range ops {
+		if op.Stage != stage {
+			continue
+		}
 		t.Rows = append(t.Rows, []Cell{
 			Say(op.Name), Whole(op.Count),
-			Shown(op.FLOPs.String(), float64(op.FLOPs)), Shown(op.Bytes.String(), int64(op.Bytes)),
-			Shown(strconv.FormatFloat(op.Intensity(), 'f', 2, 64), op.Intensity()),
-			time(op.Compute), time(op.Memory), time(op.Network), time(op.Launch), time(op.Time), Say(string(op.Bound)),
+			Shown(unit.FLOPs(op.FLOPs).String(), op.FLOPs), Shown(unit.Bytes(op.Bytes).String(), op.Bytes),
+			Shown(strconv.FormatFloat(op.Intensity, 'f', 2, 64), op.Intensity),
+			time(op.Compute), time(op.Memory), time(op.Network), time(op.Launch), time(op.Time),
+			Shown(percent(op.MFU, 1), op.MFU), Shown(percent(op.MBU, 1), op.MBU), Say(op.Bound), Shown("", op.Stage),
 		})
 	}
 	return t
@@ -422,13 +480,16 @@ func Sweep(documents []AnalysisDocument) Table {
 		{Name: "model", Left: true},
 		{Name: "gpu", Left: true},
 		{Name: "TP", Key: "tensor_parallel_size"},
+		{Name: "PP", Key: "pipeline_parallel_size", Idle: idle("1")},
+		{Name: "DP", Key: "data_parallel_size", Idle: idle("1")},
+		{Name: "EP", Key: "expert_parallel_size", Idle: idle("1")},
 		{Name: "batch", Key: "batch_size"},
 		{Name: "input", Key: "input_len"},
 		{Name: "output", Key: "output_len"},
 		{Name: "TTFT ms", Key: "ttft_ms"},
 		{Name: "TPOT ms", Key: "tpot_ms"},
 		{Name: "E2E ms", Key: "e2e_ms"},
-		{Name: "tok/s/gpu", Key: "total_tok_s_gpu"},
+		{Name: "tok/s/gpu", Key: "output_tok_s_gpu"},
 		{Name: "memory GiB", Key: "total_bytes"},
 		{Name: "max batch", Key: "max_batch"},
 		{Name: "fits", Left: true},
@@ -439,14 +500,15 @@ func Sweep(documents []AnalysisDocument) Table {
 			tpot = Fixed(*d.Latency.TPOT, 3)
 		}
 		if d.Rates != nil {
-			rate = Fixed(d.Rates.TotalPerGPU, 0)
+			rate = Fixed(d.Rates.OutputPerGPU, 0)
 		}
 		fits := Shown("yes", true)
 		if !d.Fits {
 			fits = Shown("no: "+d.Reasons[0], false)
 		}
 		t.Rows = append(t.Rows, []Cell{
-			Say(d.Model), Say(d.GPU), Whole(d.Deploy.TensorParallel),
+			Say(d.Model), Say(d.GPU),
+			Whole(d.Deploy.TensorParallel), Whole(max(d.Deploy.PipelineParallel, 1)), Whole(max(d.Deploy.DataParallel, 1)), Whole(max(d.Deploy.ExpertParallel, 1)),
 			Whole(d.Request.BatchSize), Whole(d.Request.InputLen), Whole(d.Request.OutputLen),
 			Fixed(d.Latency.TTFT, 2), tpot, Fixed(d.Latency.E2E, 1), rate,
 			Shown(strconv.FormatFloat(unit.Bytes(d.Memory.Total).GiB(), 'f', 2, 64), d.Memory.Total),

@@ -197,7 +197,7 @@ type DevicesDocument struct {
 
 // Devices builds the document of a list of devices.
 func Devices(devices []*catalog.Device) DevicesDocument {
-	return DevicesDocument{Head{"llmprof/devices", "1.0"}, devices}
+	return DevicesDocument{Head{"llmprof/devices", "1.0"}, append([]*catalog.Device{}, devices...)}
 }
 
 // DeviceList shows one row for each device.

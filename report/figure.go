@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/llmprof/llmprof/cost"
+	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/unit"
 )
 
@@ -46,10 +47,7 @@ type Dot struct {
 // rate that each operator reaches against its arithmetic intensity.
 func Roofline(a *cost.Analysis) Figure {
 	bandwidth := a.Device.Bandwidth.Value
-	peak := 0.0
-	if q, ok := a.Device.Peak(a.Config.DType); ok {
-		peak = float64(q)
-	}
+	peak := peakOf(a)
 	f := Figure{
 		Title: fmt.Sprintf("Roofline of %s on %s", a.Model.Name, a.Device.Name),
 		Subtitle: fmt.Sprintf("batch %d, %d input tokens, TP %d; roof: %v, %v dense %s; operators at their theoretical time",
@@ -57,7 +55,7 @@ func Roofline(a *cost.Analysis) Figure {
 		X: Axis{Label: "arithmetic intensity, FLOP/byte", Log: true},
 		Y: Axis{Label: "rate, TFLOP/s", Log: true},
 	}
-	low, high := 0.5, 4*peak/bandwidth
+	low, high := 0.5, 8*peak/bandwidth
 	for _, stage := range []struct {
 		name  string
 		ops   []cost.Op
@@ -78,10 +76,18 @@ func Roofline(a *cost.Analysis) Figure {
 			f.Series = append(f.Series, s)
 		}
 	}
-	ridge := peak / bandwidth
-	f.Series = append([]Series{{
-		Name: "roof", Line: true, Faint: true,
-		Points: []Dot{{low, low * bandwidth / 1e12, ""}, {ridge, peak / 1e12, ""}, {high, peak / 1e12, ""}},
-	}}, f.Series...)
+	roof := func(name string, peak float64) Series {
+		return Series{
+			Name: name, Line: true, Faint: true,
+			Points: []Dot{{low, low * bandwidth / 1e12, ""}, {peak / bandwidth, peak / 1e12, ""}, {high, peak / 1e12, ""}},
+		}
+	}
+	roofs := []Series{roof("roof, "+string(a.Config.DType), peak)}
+	if format, err := deploy.ParseWeightFormat(a.Config.Quantization, a.Config.DType); err == nil && format.Compute != a.Config.DType {
+		if q, ok := a.Device.Peak(format.Compute); ok {
+			roofs = append(roofs, roof("roof, "+string(format.Compute), float64(q)))
+		}
+	}
+	f.Series = append(roofs, f.Series...)
 	return f
 }

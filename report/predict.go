@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +74,11 @@ func PredictionText(w io.Writer, p PredictionKeys) error {
 		fmt.Sprintf("  Predicted latency: %.2fms", p.Latency.Value),
 	}
 	if p.Latency.Level != nil {
-		lines = append(lines, fmt.Sprintf("  Interval: %.2f .. %.2f ms (%.0f %% of outcomes)", *p.Latency.Low, *p.Latency.High, *p.Latency.Level*100))
+		claim := fmt.Sprintf("%.0f %% of outcomes", *p.Latency.Level*100)
+		if p.Extrapolated {
+			claim = "extrapolated: not calibrated"
+		}
+		lines = append(lines, fmt.Sprintf("  Interval: %.2f .. %.2f ms (%s)", *p.Latency.Low, *p.Latency.High, claim))
 	}
 	lines = append(lines, "  Basis: "+string(p.Latency.Basis))
 	for _, warning := range p.Warnings {
@@ -102,12 +107,28 @@ func PredictionTable(predictions []PredictionKeys) Table {
 		}
 		return Shown(strconv.FormatFloat(*v*scale, 'f', decimals, 64)+suffix, *v)
 	}
+	claimed := false
+	warned := map[string]int{}
+	var warnings []string
 	for _, p := range predictions {
+		claimed = claimed || p.Extrapolated && p.Latency.Level != nil
+		for _, w := range p.Warnings {
+			warned[w]++
+			if warned[w] == 1 {
+				warnings = append(warnings, w)
+			}
+		}
 		t.Rows = append(t.Rows, []Cell{
 			Say(p.Config), Say(p.Mode), Whole(p.BatchSize), Whole(p.InputLen), Fixed(p.Latency.Value, 3),
 			optional(p.Latency.Low, 1, 3, ""), optional(p.Latency.High, 1, 3, ""), optional(p.Latency.Level, 100, 0, " %"),
 			Say(string(p.Latency.Basis)),
 		})
+	}
+	if claimed {
+		t.Notes = append(t.Notes, "Extrapolated: the interval widens with the distance, and its level is not calibrated there.")
+	}
+	for _, w := range warnings {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d of %d: %s", warned[w], len(predictions), w))
 	}
 	return t
 }
@@ -133,9 +154,10 @@ type TrainingMode struct {
 	Mode   string `json:"mode"`
 	Rows   int    `json:"rows"`
 	Chosen string `json:"chosen"`
-	// HeldOutMAPE is the error of the chosen shape on rows held out inside
-	// the training rows, in percent, each row's clipped at 50 %.
-	HeldOutMAPE *float64 `json:"held_out_mape"`
+	// InnerMAPE is the mean absolute error in percent of the chosen shape
+	// under the cross-validation inside the training rows that chose it, and
+	// so a little too good; null where too few rows left nothing to choose.
+	InnerMAPE *float64 `json:"inner_cv_mape"`
 	// HalfWidth is the half-width of the 80 % interval inside the measured
 	// range, in percent.
 	HalfWidth *float64 `json:"interval_half_width_percent"`
@@ -150,8 +172,8 @@ func Training(config, file, model string, data fit.Data, p *fit.Predictor, r fit
 	for _, m := range r.Modes {
 		mode := TrainingMode{Mode: string(m.Mode), Rows: m.Rows, Chosen: m.Chosen}
 		for _, c := range m.Candidates {
-			if c.Name == m.Chosen {
-				mode.HeldOutMAPE = &c.MAPE
+			if c.Name == m.Chosen && !math.IsInf(c.MAPE, 0) {
+				mode.InnerMAPE = &c.MAPE
 			}
 		}
 		if form, ok := p.Form(m.Mode); ok && len(form.Bands) > 0 {
@@ -169,7 +191,7 @@ func TrainingTables(d TrainingDocument) []Table {
 		{Name: "mode", Left: true},
 		{Name: "rows"},
 		{Name: "chosen", Left: true},
-		{Name: "held-out MAPE %", Key: "held_out_mape"},
+		{Name: "inner CV MAPE %", Key: "inner_cv_mape"},
 		{Name: "80 % interval ±%", Key: "interval_half_width_percent"},
 	}}
 	optional := func(v *float64) Cell {
@@ -179,7 +201,7 @@ func TrainingTables(d TrainingDocument) []Table {
 		return Fixed(*v, 2)
 	}
 	for _, m := range d.Modes {
-		t.Rows = append(t.Rows, []Cell{Say(m.Mode), Whole(m.Rows), Say(m.Chosen), optional(m.HeldOutMAPE), optional(m.HalfWidth)})
+		t.Rows = append(t.Rows, []Cell{Say(m.Mode), Whole(m.Rows), Say(m.Chosen), optional(m.InnerMAPE), optional(m.HalfWidth)})
 	}
 	t.Notes = []string{fmt.Sprintf("%s written to %s", d.Config, d.File)}
 	if d.ColdRuns > 0 {
@@ -228,7 +250,7 @@ func ScoreTable(scores []fit.Score) Table {
 			{Name: "cov95", Key: "coverage95"},
 			{Name: "width80"},
 		},
-		Notes: []string{"Errors in percent of the measured time, on rows that were not trained on; coverage is the share of them inside the interval."},
+		Notes: scoreNotes(scores),
 	}
 	optional := func(v *float64) Cell {
 		if v == nil {
@@ -246,9 +268,67 @@ func ScoreTable(scores []fit.Score) Table {
 	return t
 }
 
+// scoreNotes say what the figures are, and on rows of which kind they hold.
+func scoreNotes(scores []fit.Score) []string {
+	const what, coverage = "Errors in percent of the measured time", "coverage is the share of %s inside the interval."
+	type source struct{ model, split string }
+	type seen struct{ known, of, unknown int }
+	counts := map[source]*seen{}
+	var order []source
+	counted := map[string]bool{}
+	clean, without := true, 0
+	for _, s := range scores {
+		if s.Coverage80 != nil {
+			without += s.N - s.WithInterval
+		}
+		id := source{s.Model, s.Split}
+		if counts[id] == nil {
+			counts[id] = &seen{}
+			order = append(order, id)
+		}
+		// The targets of a mode are scored on the same rows.
+		key := fmt.Sprint(id, s.Mode)
+		if counted[key] {
+			continue
+		}
+		counted[key] = true
+		counts[id].of += s.N
+		switch {
+		case s.TrainedOn == nil:
+			counts[id].unknown += s.N
+			clean = false
+		case *s.TrainedOn > 0:
+			counts[id].known += *s.TrainedOn
+			clean = false
+		}
+	}
+	var notes []string
+	if clean {
+		notes = append(notes, what+", on rows that were not trained on; "+fmt.Sprintf(coverage, "them"))
+	} else {
+		notes = append(notes, what+"; "+fmt.Sprintf(coverage, "rows"))
+	}
+	for _, id := range order {
+		switch c := counts[id]; {
+		case c.unknown == c.of:
+			notes = append(notes, fmt.Sprintf("%s: not known how many of the %d rows it was trained on.", id.model, c.of))
+		case c.unknown > 0:
+			notes = append(notes, fmt.Sprintf("%s: at least %d of %d rows are of configurations that it was trained on; of %d that is not known.", id.model, c.known, c.of, c.unknown))
+		case c.known > 0:
+			notes = append(notes, fmt.Sprintf("%s: %d of %d rows are of configurations that it was trained on, so these are not held-out errors.", id.model, c.known, c.of))
+		case !clean:
+			notes = append(notes, fmt.Sprintf("%s: trained on none of the %d rows.", id.model, c.of))
+		}
+	}
+	if without > 0 {
+		notes = append(notes, fmt.Sprintf("%d predictions lie far outside the rows trained on and have no interval; coverage leaves them out.", without))
+	}
+	return notes
+}
+
 // HeldOutFigure draws measured times as dots and what was predicted for each,
-// when it was held out, as lines over the batch size: one line for each of a
-// few input lengths, both modes.
+// when it was held out, as lines over the input length: one line for each of a
+// few batch sizes, both modes.
 func HeldOutFigure(title string, held []fit.Held) Figure {
 	f := Figure{
 		Title:    title,

@@ -43,6 +43,41 @@ type Column struct {
 	Key string
 	// Left aligns the column to the left; numbers stand right.
 	Left bool
+	// Idle names a text that says nothing: where every cell shows it, text
+	// and Markdown leave the column out.
+	Idle *string
+}
+
+// idle points to the text that a column may hold in vain.
+func idle(text string) *string { return &text }
+
+// shown is the table without its idle columns.
+func (t Table) shown() Table {
+	var keep []int
+	for i, c := range t.Columns {
+		inVain := c.Idle != nil
+		for _, row := range t.Rows {
+			inVain = inVain && row[i].Text == *c.Idle
+		}
+		if !inVain {
+			keep = append(keep, i)
+		}
+	}
+	if len(keep) == len(t.Columns) {
+		return t
+	}
+	out := Table{Title: t.Title, Notes: t.Notes}
+	for _, i := range keep {
+		out.Columns = append(out.Columns, t.Columns[i])
+	}
+	for _, row := range t.Rows {
+		kept := make([]Cell, len(keep))
+		for k, i := range keep {
+			kept[k] = row[i]
+		}
+		out.Rows = append(out.Rows, kept)
+	}
+	return out
 }
 
 // Cell is one entry.
@@ -80,7 +115,7 @@ func Text(w io.Writer, tables ...Table) error {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		t.text(&b)
+		t.shown().text(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -181,6 +216,7 @@ func Markdown(w io.Writer, tables ...Table) error {
 	var b strings.Builder
 	escape := strings.NewReplacer("|", `\|`, "\n", " ")
 	for i, t := range tables {
+		t = t.shown()
 		if i > 0 {
 			b.WriteByte('\n')
 		}

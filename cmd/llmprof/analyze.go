@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/chart"
@@ -72,11 +72,13 @@ to compare with; see docs/analyze.md.`,
 	flags.Var(&f.batch, "batch-size", "requests that start together")
 	flags.Var(&f.input, "input-len", "prompt tokens of each request")
 	flags.Var(&f.output, "output-len", "generated tokens of each request")
-	f.deployment.register(flags)
-	f.knobs.register(flags)
+	f.deployment.register(cmd)
+	f.knobs.register(cmd)
 	flags.StringVar(&f.method, "method", "roofline", "roofline, or llm-profiler to reproduce that tool")
 	flags.StringVar(&f.compat, "compat-version", "", "version that --method llm-profiler reproduces: 4185809 (default) or 8c117d6")
 	flags.BoolVar(&f.perOp, "per-op", false, "list every operator")
+	completeWith(cmd, "method", "roofline", "llm-profiler")
+	completeWith(cmd, "compat-version", "4185809", "8c117d6")
 	flags.StringVar(&f.figure, "figure", "", "draw the roofline with the operators as SVG to this `file`")
 	flags.BoolVar(&f.strict, "strict", false, "exit with 3 if a combination does not fit")
 	return cmd
@@ -103,35 +105,56 @@ func gpuFlag(a *app, cmd *cobra.Command, gpus *[]string) {
 // deploymentFlags are the flags that fill a deploy.Config.
 type deploymentFlags struct {
 	dtype, quantization, kvDType string
-	utilization                  float64
-	blockSize                    int
+	quantizeEmbeddings           bool
+	utilization, static          float64
+	blockSize                    counts
 	maxModelLen, maxTokens       counts
 	prefix                       counts
+	stages                       counts
 }
 
-func (f *deploymentFlags) register(flags *pflag.FlagSet) {
-	f.maxModelLen, f.maxTokens, f.prefix = newCounts(0, 0), newCounts(0, 0), newCounts(0, 0)
-	flags.StringVar(&f.dtype, "dtype", "", "format of activations and plain weights: bf16 (default), fp16, fp32")
-	flags.StringVar(&f.quantization, "quantization", "", "weight format: "+strings.Join(deploy.WeightFormats(), ", ")+" (default: the model's own)")
-	flags.StringVar(&f.kvDType, "kv-cache-dtype", "", "format of the KV cache: auto (default), fp8, …")
+// register registers all of them.
+func (f *deploymentFlags) register(cmd *cobra.Command) {
+	f.registerFormats(cmd)
+	flags := cmd.Flags()
+	f.blockSize, f.maxModelLen, f.maxTokens, f.prefix = newCount(1, 16), newCount(0, 0), newCount(0, 0), newCount(0, 0)
+	f.stages = newCounts(1)
 	flags.Float64Var(&f.utilization, "gpu-memory-utilization", 0.9, "share of device memory that the engine may take")
-	flags.IntVar(&f.blockSize, "block-size", 16, "tokens in one KV block")
+	flags.Float64Var(&f.static, "mem-fraction-static", 0, "SGLang's share: weights and KV cache only, instead of --gpu-memory-utilization")
+	flags.Var(&f.blockSize, "block-size", "tokens in one KV block")
 	flags.Var(&f.maxModelLen, "max-model-len", "longest prompt plus output in tokens (default: the model's)")
 	flags.Var(&f.maxTokens, "max-num-batched-tokens", "most tokens in one step; longer prefills are chunked (0: no bound)")
 	flags.Var(&f.prefix, "cached-prefix", "prompt tokens found in the prefix cache")
+	flags.Var(&f.stages, "pipeline-layers", "layers of each pipeline stage, e.g. 21,21,20 (default: equal)")
+}
+
+// registerFormats registers those that say how numbers are stored.
+func (f *deploymentFlags) registerFormats(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.dtype, "dtype", "", "format of activations and plain weights: bf16 (default), fp16, fp32")
+	flags.StringVar(&f.quantization, "quantization", "", "weight format: fp8, awq, gptq, int8, nvfp4, q4_k, …, none (default: the model's own)")
+	flags.StringVar(&f.kvDType, "kv-cache-dtype", "", "format of the KV cache: auto (default), fp8, …")
+	flags.BoolVar(&f.quantizeEmbeddings, "quantize-embeddings", false, "store embedding and head in the weight format too")
+	completeWith(cmd, "dtype", "bf16", "fp16", "fp32")
+	completeWith(cmd, "quantization", deploy.WeightFormats()...)
+	completeWith(cmd, "kv-cache-dtype", "auto", "bf16", "fp16", "fp8", "int8")
 }
 
 // config returns the deployment of the flags.
 func (f *deploymentFlags) config() (deploy.Config, error) {
+	first := func(c counts) int {
+		if len(c.values) == 0 {
+			return 0
+		}
+		return c.values[0]
+	}
 	c := deploy.Config{
-		Quantization: f.quantization, GPUMemoryUtilization: f.utilization, BlockSize: f.blockSize,
-		MaxModelLen: f.maxModelLen.values[0], MaxNumBatchedTokens: f.maxTokens.values[0],
+		Quantization: f.quantization, QuantizeEmbeddings: f.quantizeEmbeddings,
+		GPUMemoryUtilization: f.utilization, MemFractionStatic: f.static, BlockSize: first(f.blockSize),
+		MaxModelLen: first(f.maxModelLen), MaxNumBatchedTokens: first(f.maxTokens), PipelineLayers: f.stages.values,
 	}
-	if f.utilization == 0 {
+	if f.utilization == 0 && f.blockSize.values != nil {
 		return c, usage("", "--gpu-memory-utilization is 0: want more than 0 and at most 1")
-	}
-	if f.blockSize < 1 {
-		return c, usage("", "--block-size is %d: want at least 1", f.blockSize)
 	}
 	var err error
 	if f.dtype != "" && f.dtype != "auto" {
@@ -155,18 +178,30 @@ type knobFlags struct {
 	sparsity         string
 	changed          func(name string) bool
 	reserve          unit.Bytes
+	shared           counts
 }
 
 // knobNames are the flags that only the roofline method obeys.
 func knobNames() []string {
 	return []string{
 		"eff-compute", "eff-hbm", "eff-net", "launch-us", "step-overhead-us", "enforce-eager", "overlap",
-		"attention", "kv-reread", "expert-skew", "expert-imbalance", "sparsity", "reserve-memory", "micro-batches",
+		"attention", "kv-reread", "shared-prefix", "expert-skew", "expert-imbalance", "dispatch-once", "sparsity",
+		"reserve-memory", "micro-batches",
 	}
 }
 
-func (f *knobFlags) register(flags *pflag.FlagSet) {
-	s := &f.settings
+// register registers all of them.
+func (f *knobFlags) register(cmd *cobra.Command) {
+	f.registerTimes(cmd)
+	flags := cmd.Flags()
+	flags.Var(bytesFlag{&f.reserve}, "reserve-memory", "memory for context, communicator and graphs (default 1GiB)")
+	flags.IntVar(&f.settings.MicroBatches, "micro-batches", 1, "parts of a prefill that follow each other through the stages")
+}
+
+// registerTimes registers those that a step's time depends on.
+func (f *knobFlags) registerTimes(cmd *cobra.Command) {
+	s, flags := &f.settings, cmd.Flags()
+	f.shared = newCount(0, 0)
 	flags.Float64Var(&s.EffCompute, "eff-compute", 0.7, "reachable share of the compute peak")
 	flags.Float64Var(&s.EffHBM, "eff-hbm", 0.8, "reachable share of the memory bandwidth")
 	flags.Float64Var(&s.EffNet, "eff-net", 0.75, "reachable share of the link bandwidth")
@@ -176,34 +211,36 @@ func (f *knobFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&s.Overlap, "overlap", 0, "share of communication hidden behind compute")
 	flags.StringVar(&f.attention, "attention", "fused", "fused, or naive to store the score matrix")
 	flags.Float64Var(&s.KVReread, "kv-reread", 1, "how often a prefill reads the keys from memory")
+	flags.Var(&f.shared, "shared-prefix", "leading tokens that all decoding sequences share and attention reads once")
 	flags.Float64Var(&s.ExpertSkew, "expert-skew", 1, "effective share of the experts under uneven routing")
 	flags.Float64Var(&s.ExpertImbalance, "expert-imbalance", 1, "load of the busiest expert rank over the mean")
+	flags.BoolVar(&s.DispatchOnce, "dispatch-once", false, "send a token once to each expert rank instead of once for each expert")
 	flags.StringVar(&f.sparsity, "sparsity", "", "2:4 for structured sparse weights")
-	flags.Var(bytesFlag{&f.reserve}, "reserve-memory", "memory for context, communicator and graphs (default 1GiB)")
-	flags.IntVar(&s.MicroBatches, "micro-batches", 1, "parts of a prefill that follow each other through the stages")
+	completeWith(cmd, "attention", "fused", "naive")
+	completeWith(cmd, "sparsity", "2:4")
 	f.changed = flags.Changed
 }
 
 // resolve returns the settings of the flags.
 func (f *knobFlags) resolve() (cost.Settings, error) {
 	s := f.settings
-	for name, v := range map[string]float64{"eff-compute": s.EffCompute, "eff-hbm": s.EffHBM, "eff-net": s.EffNet} {
-		if !(v > 0 && v <= 1) {
-			return s, usage("", "--%s is %g: want more than 0 and at most 1", name, v)
+	for _, share := range []struct {
+		name  string
+		value float64
+	}{{"eff-compute", s.EffCompute}, {"eff-hbm", s.EffHBM}, {"eff-net", s.EffNet}} {
+		if !(share.value > 0 && share.value <= 1) {
+			return s, usage("", "--%s is %g: want more than 0 and at most 1", share.name, share.value)
 		}
 	}
 	s.Launch = unit.Seconds(f.launch * 1e-6)
 	if s.Eager && !f.changed("launch-us") {
 		s.Launch = 5e-6
 	}
-	if s.Launch == 0 {
-		s.Launch = 1e-15 // zero means the default; a femtosecond is none
-	}
+	s.NoLaunch = f.launch == 0
 	s.StepOverhead = unit.Seconds(f.overhead * 1e-6)
+	s.SharedPrefix = f.shared.values[0]
 	s.Reserve = f.reserve
-	if f.changed("reserve-memory") && f.reserve == 0 {
-		s.Reserve = -1
-	}
+	s.NoReserve = f.changed("reserve-memory") && f.reserve == 0
 	switch f.attention {
 	case "fused":
 	case "naive":
@@ -226,7 +263,7 @@ func (f *knobFlags) resolve() (cost.Settings, error) {
 
 // analyze runs every combination and writes one document or one table.
 func (a *app) analyze(ctx context.Context, ref string, f *analyzeFlags) error {
-	if len(f.gpus) == 0 {
+	if len(f.gpus) == 0 || slices.Contains(f.gpus, "") {
 		return usage("llmprof gpus lists the devices", "analyze wants a device: give --gpu")
 	}
 	switch f.method {
@@ -236,6 +273,9 @@ func (a *app) analyze(ctx context.Context, ref string, f *analyzeFlags) error {
 		}
 		return a.analyzeRoofline(ctx, ref, f)
 	case "llm-profiler":
+		if f.figure != "" {
+			return usage("", "--figure goes with --method roofline")
+		}
 		return a.analyzeReference(ctx, ref, f)
 	default:
 		return usage("", "unknown method %q: want roofline or llm-profiler", f.method)
@@ -284,18 +324,30 @@ func (a *app) analyzeRoofline(ctx context.Context, ref string, f *analyzeFlags) 
 			return err
 		}
 	}
-	if len(all) == 1 {
-		err = a.write(documents[0], report.AnalysisTables(all[0], f.perOp)...)
-	} else {
+	switch {
+	case len(all) > 1:
+		if f.perOp {
+			return usage("", "--per-op lists the operators of one analysis, and the lists give %d", len(all))
+		}
 		err = a.write(report.Results("llmprof/analyses", documents), report.Sweep(documents))
+	case a.format == formatCSV && f.perOp:
+		err = a.write(documents[0], report.OpTables(documents[0])...)
+	case a.format == formatCSV:
+		err = a.write(documents[0], report.Sweep(documents))
+	default:
+		err = a.write(documents[0], report.AnalysisTables(all[0], f.perOp)...)
 	}
 	return errors.Join(err, f.verdict(documents))
 }
 
 // combinations analyses every combination of the lists on one device.
 func (f *analyzeFlags) combinations(ctx context.Context, model *catalog.Model, device *catalog.Device, base deploy.Config, settings cost.Settings) ([]*cost.Analysis, error) {
+	layouts, err := f.layouts(base)
+	if err != nil {
+		return nil, err
+	}
 	var all []*cost.Analysis
-	for _, c := range f.layouts(base) {
+	for _, c := range layouts {
 		est, err := cost.New(model, device, c, settings)
 		if err != nil {
 			return nil, usage("", "%w", err)
@@ -315,34 +367,40 @@ func (f *analyzeFlags) combinations(ctx context.Context, model *catalog.Model, d
 }
 
 // layouts lists the deployments of the parallel sizes.
-func (f *analyzeFlags) layouts(base deploy.Config) []deploy.Config {
+func (f *analyzeFlags) layouts(base deploy.Config) ([]deploy.Config, error) {
 	var all []deploy.Config
 	for _, tp := range f.tp.values {
 		for _, pp := range f.pp.values {
 			for _, dp := range f.dp.values {
-				c := base
-				c.TensorParallel, c.PipelineParallel, c.DataParallel = tp, pp, dp
-				c.ExpertParallel = expertRanks(f.ep, tp*dp)
-				all = append(all, c)
+				sizes, err := expertRanks(f.ep, tp*dp)
+				if err != nil {
+					return nil, err
+				}
+				for _, ep := range sizes {
+					c := base
+					c.TensorParallel, c.PipelineParallel, c.DataParallel, c.ExpertParallel = tp, pp, dp, ep
+					all = append(all, c)
+				}
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
-// expertRanks reads the value of --expert-parallel-size.
-func expertRanks(text string, auto int) int {
+// expertRanks reads the value of --expert-parallel-size: sizes, or auto for
+// all ranks.
+func expertRanks(text string, auto int) ([]int, error) {
 	switch text {
 	case "", "false":
-		return 1
+		return []int{1}, nil
 	case "auto", "true":
-		return auto
+		return []int{auto}, nil
 	}
-	v, err := unit.ParseCount(text)
-	if err != nil || v < 1 {
-		return -1 // refused by Validate
+	sizes := newCounts(1)
+	if err := sizes.Set(text); err != nil {
+		return nil, usage("", "--expert-parallel-size is %q: %w", text, err)
 	}
-	return v
+	return sizes.values, nil
 }
 
 // requests lists the combinations of batch, input and output.

@@ -68,7 +68,7 @@ func (a *app) writeReference(f *analyzeFlags, results []llmprofiler.Result) erro
 // warnIgnored names the flags that this method has no use for.
 func (a *app) warnIgnored(f *analyzeFlags) {
 	ignored := append(knobNames(), "data-parallel-size", "expert-parallel-size", "dtype", "quantization", "kv-cache-dtype",
-		"gpu-memory-utilization", "block-size", "max-model-len", "max-num-batched-tokens", "cached-prefix", "per-op")
+		"quantize-embeddings", "gpu-memory-utilization", "mem-fraction-static", "pipeline-layers", "block-size", "max-model-len", "max-num-batched-tokens", "cached-prefix", "per-op")
 	for _, name := range ignored {
 		if f.knobs.changed(name) {
 			a.warn(fmt.Sprintf("--%s has no effect with --method llm-profiler", name))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 
@@ -24,6 +25,7 @@ const (
 	codeOutside     = 4
 	codeBug         = 70
 	codeInterrupted = 130
+	codeTerminated  = 143
 )
 
 // codedError carries an exit code and, apart from the message, advice.
@@ -50,13 +52,46 @@ func (e *verdictError) Error() string { return e.message }
 func (e *verdictError) ExitCode() int { return codeNo }
 
 // bugError is a panic that reached the top.
-type bugError struct{ fault any }
+type bugError struct {
+	fault any
+	stack []byte
+}
 
-func (e *bugError) Error() string { return fmt.Sprintf("bug in llmprof: %v", e.fault) }
+func (e *bugError) Error() string {
+	text := fmt.Sprintf("bug in llmprof: %v", e.fault)
+	if os.Getenv("LLMPROF_TRACE") != "" {
+		text += "\n" + string(e.stack)
+	}
+	return text
+}
 func (e *bugError) ExitCode() int { return codeBug }
 func (e *bugError) Hint() string {
 	return "please report it with the command line; run with LLMPROF_TRACE=1 to see the stack"
 }
+
+// interruption is a signal that asked the command to stop.
+type interruption struct{ signal os.Signal }
+
+func (e *interruption) Error() string {
+	if e.signal == syscall.SIGTERM {
+		return "terminated"
+	}
+	return "interrupted"
+}
+
+func (e *interruption) ExitCode() int {
+	if e.signal == syscall.SIGTERM {
+		return codeTerminated
+	}
+	return codeInterrupted
+}
+
+// outputError says that a result could not be written to stdout.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string { return "write the result: " + e.err.Error() }
+func (e *outputError) Unwrap() error { return e.err }
+func (e *outputError) ExitCode() int { return codeOutside }
 
 // exitCode maps an error on the process's exit code.
 func exitCode(err error) int {
@@ -78,8 +113,6 @@ func exitCode(err error) int {
 		return accessCode(access.Reason)
 	case errors.As(err, &layout):
 		return codeUsage
-	case errors.Is(err, context.Canceled):
-		return codeInterrupted
 	default:
 		return codeUsage
 	}
@@ -96,14 +129,13 @@ func accessCode(reason hub.Reason) int {
 	}
 }
 
-// settle turns what a broken pipe or an interrupt left behind into what it
-// means.
+// settle turns what a broken pipe or a signal left behind into what it means.
 func settle(ctx context.Context, err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return &codedError{codeInterrupted, errors.New("interrupted"), ""}
+		return context.Cause(ctx)
 	}
 	return err
 }

@@ -51,6 +51,12 @@ func fileError(verb, name string, err error) error {
 // writeFile writes a file as a whole or not at all: to a temporary name
 // beside it, which then takes its place.
 func writeFile(name string, write func(io.Writer) error) error {
+	if name == "-" {
+		return usage("", `"-" is not a file that can be written here`)
+	}
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return usage("", "write %s: it is a folder", name)
+	}
 	temporary, err := os.CreateTemp(filepath.Dir(name), ".llmprof-*")
 	if err != nil {
 		return fileError("write", name, err)
@@ -103,15 +109,16 @@ func (a *app) readMeasurement(cat *catalog.Catalog, name string) (*profile.Profi
 	case stepbench.Benchmark, stepbench.Rows:
 		p, warnings, err = stepbench.Read(name, in, stepbench.Options{Device: deviceNamer(cat)})
 	default:
-		// The reader says what is wrong with the text, or that it is not one.
+		// The reader says what is wrong with the text.
 		p, warnings, err = stepbench.Read(name, in, stepbench.Options{Device: deviceNamer(cat)})
-		if err == nil {
-			err = fmt.Errorf("%s: neither an llmprof profile nor a benchmark file of the forward-time predictor", name)
+		if err != nil {
+			err = usage("read here are llmprof profiles and benchmark files of the forward-time predictor", "%w", err)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
+	a.log().Debug("read measurements", "file", name, "points", len(p.Points), "model", p.Header.Deploy.Model, "device", p.Header.Device.Reported)
 	for _, w := range warnings {
 		a.warn(w.Error())
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -61,12 +60,10 @@ func joinOptionalValues(args []string) []string {
 		}
 		switch arg {
 		case "--ep", "--ep-size", "--ep_size", "--expert-parallel-size":
-			if i+1 < len(args) {
-				if _, err := strconv.Atoi(args[i+1]); err == nil {
-					joined = append(joined, arg+"="+args[i+1])
-					i++
-					continue
-				}
+			if i+1 < len(args) && args[i+1] != "" && strings.Trim(args[i+1], "0123456789,") == "" {
+				joined = append(joined, arg+"="+args[i+1])
+				i++
+				continue
 			}
 		}
 		joined = append(joined, arg)
@@ -79,6 +76,8 @@ type counts struct {
 	values []int
 	least  int
 	set    bool
+	// single says that a list makes no sense.
+	single bool
 }
 
 func newCounts(least int, values ...int) counts { return counts{values: values, least: least} }
@@ -91,7 +90,16 @@ func (c *counts) String() string {
 	return strings.Join(texts, ",")
 }
 
-func (c *counts) Type() string { return "counts" }
+func (c *counts) Type() string {
+	if c.single {
+		return "count"
+	}
+	return "counts"
+}
+
+func newCount(least, value int) counts {
+	return counts{values: []int{value}, least: least, single: true}
+}
 
 func (c *counts) Set(text string) error {
 	var values []int
@@ -108,10 +116,13 @@ func (c *counts) Set(text string) error {
 		}
 		values = append(values, v)
 	}
+	if c.single && len(values) > 1 {
+		return fmt.Errorf("%q is a list: want one number", text)
+	}
 	if len(values) > 10_000 {
 		return fmt.Errorf("%d values: want at most 10000", len(values))
 	}
-	if c.set {
+	if c.set && !c.single {
 		values = append(c.values, values...)
 	}
 	c.values, c.set = values, true
@@ -129,6 +140,10 @@ func (b bytesFlag) String() string {
 }
 func (b bytesFlag) Type() string { return "size" }
 func (b bytesFlag) Set(text string) error {
+	if text == "0" {
+		*b.value = 0
+		return nil
+	}
 	v, err := unit.ParseBytes(text)
 	if err == nil {
 		*b.value = v
@@ -145,47 +160,66 @@ func configFile() string {
 	return ""
 }
 
+// commandLineOnly annotates flags that neither the environment nor the
+// configuration file fill in: they name this run's files, or mean something
+// else in other commands.
+const commandLineOnly = "command-line-only"
+
+// onlyOnCommandLine marks flags as [commandLineOnly].
+func onlyOnCommandLine(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		if f := flags.Lookup(name); f != nil {
+			f.Annotations = map[string][]string{commandLineOnly: {"true"}}
+		}
+	}
+}
+
 // applyDefaults gives flags that the command line left open the values of the
 // environment (LLMPROF_GPU for --gpu) and then of the configuration file,
-// whose keys are flag names; known lists the flags of all commands.
-func applyDefaults(flags *pflag.FlagSet, known []string, lookup func(string) (string, bool), file string) error {
+// whose keys are flag names, and returns the names of those it filled in.
+// known lists the flags of all commands, environ the process's environment.
+func applyDefaults(flags *pflag.FlagSet, known, environ []string, file string) (map[string]bool, error) {
 	config, err := readConfig(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for key := range config {
 		if !slices.Contains(known, key) {
-			return usage("did you mean "+strings.Join(nearest(key, known, 3), ", ")+"?", "configuration %s: no command has a flag %q", file, key)
+			return nil, usage("did you mean "+strings.Join(nearest(key, known, 3), ", ")+"?", "configuration %s: no command has a flag %q", file, key)
 		}
 	}
+	type origin struct{ name, value string }
+	values := map[string]origin{}
+	for key, value := range config {
+		values[key] = origin{file, value}
+	}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if key, ok := strings.CutPrefix(name, "LLMPROF_"); ok && value != "" {
+			values[string(normaliseFlag(nil, strings.ToLower(key)))] = origin{name, value}
+		}
+	}
+	filled := map[string]bool{}
 	var faults []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
+		from, ok := values[f.Name]
+		if !ok || f.Changed || f.Annotations[commandLineOnly] != nil {
 			return
 		}
-		name := "LLMPROF_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		origin := name
-		text, ok := lookup(name)
-		if !ok || text == "" {
-			origin = file
-			text, ok = config[f.Name]
+		if err := flags.Set(f.Name, from.value); err != nil {
+			faults = append(faults, fmt.Errorf("%s: --%s: %w", from.name, f.Name, err))
 		}
-		if !ok {
-			return
-		}
-		if err := flags.Set(f.Name, text); err != nil {
-			faults = append(faults, fmt.Errorf("%s: --%s: %w", origin, f.Name, err))
-		}
+		filled[f.Name] = true
 	})
 	if len(faults) > 0 {
-		return usage("", "%w", errors.Join(faults...))
+		return nil, usage("", "%w", errors.Join(faults...))
 	}
-	return nil
+	return filled, nil
 }
 
 // maxConfigBytes bounds the configuration file: it holds a few flags, and the
 // YAML parser's time grows faster than its text.
-const maxConfigBytes = 64 << 10
+const maxConfigBytes = 16 << 10
 
 // readConfig reads the configuration file; one that is not there holds
 // nothing.
@@ -193,17 +227,12 @@ func readConfig(file string) (map[string]string, error) {
 	if file == "" {
 		return nil, nil
 	}
-	in, err := os.Open(file)
+	text, err := readBounded(file, maxConfigBytes+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fileError("read configuration", file, err)
-	}
-	defer func() { _ = in.Close() }() // read only
-	text, err := io.ReadAll(io.LimitReader(in, maxConfigBytes+1))
-	if err != nil {
-		return nil, fileError("read configuration", file, err)
+		return nil, err
 	}
 	return parseConfig(file, text)
 }
@@ -221,6 +250,7 @@ func parseConfig(file string, text []byte) (map[string]string, error) {
 	config := map[string]string{}
 	for key, value := range raw {
 		switch v := value.(type) {
+		case nil:
 		case string, bool, int, int64, uint64, float64:
 			config[string(normaliseFlag(nil, key))] = fmt.Sprint(v)
 		case []any:

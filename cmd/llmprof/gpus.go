@@ -22,13 +22,16 @@ whether it was compared with it.`,
   llmprof gpus --vendor AMD
   llmprof gpus "NVIDIA A100-SXM4-80GB"
   llmprof gpus h200 --json | jq .peak_flops`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("one device"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			cat, err := a.catalog()
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
+				if filter != "" || vendor != "" {
+					return usage("", "--filter and --vendor select from the list, and %s asks for one device", args[0])
+				}
 				device, err := a.device(cat, args[0])
 				if err != nil {
 					return err
@@ -36,6 +39,9 @@ whether it was compared with it.`,
 				return a.write(report.Device(device), report.DeviceTables(device)...)
 			}
 			devices := selectDevices(cat.Devices(), filter, vendor)
+			if len(devices) == 0 {
+				a.warn("no device of the catalog matches")
+			}
 			return a.write(report.Devices(devices), report.DeviceList(devices))
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, to string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -19,7 +19,7 @@ benchmark files of the forward-time predictor (JSON, both key styles, and JSON
 Lines; plain or gzip) and llmprof's own profiles, which it merges.`,
 		Example: `  llmprof import benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json -o qwen3-4b-a100.llmprof
   llmprof import monday.llmprof tuesday.llmprof -o both.llmprof.gz`,
-		Args: cobra.MinimumNArgs(1),
+		Args: atLeastOne("a file of measurements"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if out == "" {
 				return usage("", "import wants a file to write: give -o X.llmprof")
@@ -34,7 +34,13 @@ Lines; plain or gzip) and llmprof's own profiles, which it merges.`,
 			}
 			p.Header.Tool = version()
 			if out == "-" {
-				return p.Write("stdout", a.stdout)
+				if a.format != formatTable {
+					return usage("", "import -o - writes the profile to stdout, where a summary in %s has no place", a.format)
+				}
+				if err := p.Write("stdout", a.stdout); err != nil {
+					return &outputError{err}
+				}
+				return nil
 			}
 			if err := writeFile(out, func(w io.Writer) error { return p.Write(out, w) }); err != nil {
 				return err
@@ -44,5 +50,6 @@ Lines; plain or gzip) and llmprof's own profiles, which it merges.`,
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "profile to write; gzip if it ends in .gz, - for stdout")
+	onlyOnCommandLine(cmd.Flags(), "output")
 	return cmd
 }

@@ -27,7 +27,7 @@ verdict in a copy of the profile, --drop leaves the flagged points out of it.`,
 		Example: `  llmprof lint qwen3-4b-a100.llmprof
   llmprof lint bench.json --model Qwen3-4B --gpu a100 --json
   llmprof lint bench.json --write clean.llmprof --drop`,
-		Args: cobra.MinimumNArgs(1),
+		Args: atLeastOne("a file of measurements"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if drop && out == "" {
 				return usage("", "--drop wants a file to write: give --write X.llmprof")
@@ -72,7 +72,9 @@ verdict in a copy of the profile, --drop leaves the flagged points out of it.`,
 	flags.StringVar(&gpu, "gpu", "", "device that was measured on (default: what the file says)")
 	flags.StringVar(&out, "write", "", "write the profile with its verdicts to this `file`")
 	flags.BoolVar(&drop, "drop", false, "leave flagged points out of what --write writes")
+	onlyOnCommandLine(flags, "model", "gpu", "write", "drop")
 	_ = cmd.RegisterFlagCompletionFunc("gpu", a.completeDevices)
+	_ = cmd.RegisterFlagCompletionFunc("model", a.completeModels)
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,15 +30,33 @@ func (a *app) catalog() (*catalog.Catalog, error) {
 		}
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := readBounded(file, maxCatalogBytes)
 		if err != nil {
-			return nil, usage("", "read catalog: %w", err)
+			return nil, err
 		}
 		if cat, err = cat.Overlay(file, text); err != nil {
 			return nil, usage("docs/catalog.md shows the keys", "%w", err)
 		}
 	}
 	return cat, nil
+}
+
+// maxCatalogBytes bounds what is read of a catalog file; the catalog's own
+// bound is below it.
+const maxCatalogBytes = 4 << 20
+
+// readBounded reads at most the given number of bytes of a file.
+func readBounded(name string, limit int64) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fileError("read", name, err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	text, err := io.ReadAll(io.LimitReader(file, limit))
+	if err != nil {
+		return nil, fileError("read", name, err)
+	}
+	return text, nil
 }
 
 // model finds a model by any kind of reference and says on stderr where it
@@ -53,6 +72,7 @@ func (a *app) model(ctx context.Context, cat *catalog.Catalog, ref string) (*cat
 	if err != nil {
 		return nil, err
 	}
+	a.log().Debug("model", "name", found.Model.Name, "origin", found.Origin, "source", found.Model.Source)
 	if found.Origin != "catalog" {
 		a.log().Info(fmt.Sprintf("model %s from %s", found.Model.Name, found.Origin))
 	}
@@ -73,6 +93,7 @@ func (a *app) device(cat *catalog.Catalog, name string) (*catalog.Device, error)
 	if note != "" {
 		a.log().Info(note)
 	}
+	a.log().Debug("device", "name", device.Name, "full_name", device.FullName)
 	return device, nil
 }
 

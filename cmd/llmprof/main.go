@@ -5,7 +5,7 @@
 // the commands. Results go to stdout, everything else to stderr; with --json
 // stdout is exactly one document. Exit codes: 0 done, 1 the verdict is no, 2
 // wrong usage, 3 unknown model, device or file version, 4 something outside
-// failed, 5 incomplete, 70 a bug in llmprof, 130 interrupted.
+// failed, 5 incomplete, 70 a bug in llmprof, 130 interrupted, 143 terminated.
 package main
 
 import (
@@ -13,25 +13,32 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(exitCode(err))
+	// A reader that went away shows as a failed write, not as a signal.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		received := <-signals
+		signal.Stop(signals) // a second signal ends the process at once
+		cancel(&interruption{received})
+	}()
+	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
 // run is the whole program but for the process: it reads args, works, writes
 // results to stdout and messages to stderr, and returns what went wrong after
 // it has been said.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (err error) {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, format: formatTable}
 	defer func() {
 		if fault := recover(); fault != nil {
-			err = &bugError{fault}
+			err = &bugError{fault, debug.Stack()}
 		}
 		if err != nil {
 			err = settle(ctx, err)
@@ -39,6 +46,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 	}()
 	root := a.root()
+	if wantsJSON(args) {
+		a.format = formatJSON // for errors before the flags are read
+	}
 	root.SetArgs(joinOptionalValues(args))
 	return root.ExecuteContext(ctx)
 }

@@ -22,13 +22,16 @@ then what was read there is shown.`,
   llmprof models --filter qwen3 --moe
   llmprof models Qwen/Qwen3-14B
   llmprof models ./my-model --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("one model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cat, err := a.catalog()
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
+				if filter != "" || kind != "" || moe {
+					return usage("", "--filter, --type and --moe select from the list, and %s asks for one model", args[0])
+				}
 				model, err := a.model(cmd.Context(), cat, args[0])
 				if err != nil {
 					return err
@@ -36,6 +39,9 @@ then what was read there is shown.`,
 				return a.write(report.Model(model), report.ModelTables(model)...)
 			}
 			models := selectModels(cat.Models(), filter, kind, moe)
+			if len(models) == 0 {
+				a.warn("no model of the catalog matches")
+			}
 			return a.write(report.Models(models), report.ModelList(models))
 		},
 		ValidArgsFunction: a.completeModels,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/llmprof/llmprof/cost"
 	"github.com/llmprof/llmprof/fit"
@@ -27,7 +28,11 @@ type predictFlags struct {
 	tp           counts
 	deployment   deploymentFlags
 	knobs        knobFlags
-	changed      func(string) bool
+	// datasheet names the flags that act on the datasheet's time only.
+	datasheet []string
+	changed   func(name string) bool
+	// given reports whether a flag stands on the command line.
+	given func(name string) bool
 }
 
 func (a *app) predictCommand() *cobra.Command {
@@ -40,13 +45,14 @@ answer carries an interval and says whether it lies inside the measured range
 (interpolated) or outside (extrapolated).
 
 With a model and --gpu instead of a predictor the time is computed from
-datasheet figures, and says so (theoretical).`,
+datasheet figures, and says so (theoretical); only then do the flags for
+formats, parallel ranks and efficiencies act.`,
 		Example: `  llmprof predict predictors.json qwen3-4b-a100 --mode prefill --bs 4 --input-len 512
   llmprof predict predictors.json qwen3-4b-a100 --mode decode --bs 1,8,64 --input-len 1k,16k --json
   llmprof predict Qwen3-4B --gpu a100 --mode decode --bs 8 --input-len 1024`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.changed = cmd.Flags().Changed
+			f.changed, f.given = cmd.Flags().Changed, a.givenIn(cmd)
 			return a.predict(cmd.Context(), args, f)
 		},
 	}
@@ -57,11 +63,26 @@ datasheet figures, and says so (theoretical).`,
 	flags.IntVar(&f.context, "context", 0, "cached tokens of each sequence of a decode step (default: the mean after the prompt)")
 	flags.Float64Var(&f.level, "level", 0.8, "share of outcomes that the interval should hold: 0.8 or 0.95")
 	gpuFlag(a, cmd, &f.gpus)
+	before := map[string]bool{}
+	flags.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
 	flags.Var(&f.tp, "tensor-parallel-size", "ranks that share each layer, with --gpu (--tp)")
-	f.deployment.register(flags)
-	f.knobs.register(flags)
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"prefill", "decode"}, cobra.ShellCompDirectiveNoFileComp))
+	f.deployment.registerFormats(cmd)
+	f.knobs.registerTimes(cmd)
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if !before[flag.Name] {
+			f.datasheet = append(f.datasheet, flag.Name)
+		}
+	})
+	completeWith(cmd, "mode", string(fit.Prefill), string(fit.Decode))
+	completeWith(cmd, "level", "0.8", "0.95")
 	return cmd
+}
+
+// givenIn reports of a flag whether it stands on the command line, and does
+// not come from the environment or the configuration file, whose values also
+// serve other commands.
+func (a *app) givenIn(cmd *cobra.Command) func(name string) bool {
+	return func(name string) bool { return cmd.Flags().Changed(name) && !a.defaulted[name] }
 }
 
 // predict answers every combination of batch size and input length.
@@ -71,7 +92,7 @@ func (a *app) predict(ctx context.Context, args []string, f *predictFlags) error
 	}
 	var documents []report.PredictionKeys
 	var err error
-	if len(f.gpus) > 0 {
+	if len(args) == 1 {
 		documents, err = a.predictTheory(ctx, args[0], f)
 	} else {
 		documents, err = a.predictTrained(args[0], args[1], f)
@@ -101,8 +122,28 @@ func (f *predictFlags) validate(args []string) error {
 		return usage("", "--context is %d: want 0 or more", f.context)
 	case len(f.gpus) == 0 && len(args) == 1:
 		return usage("a predictor needs the name of its config: llmprof predict PREDICTOR CONFIG; a model needs --gpu", "predict %s: neither a config nor --gpu is given", args[0])
-	case len(f.gpus) > 0 && len(args) == 2:
+	case f.given("gpu") && len(args) == 2:
 		return usage("", "predict takes either a predictor and a config, or a model and --gpu, not both: %s", strings.Join(args, " "))
+	case len(args) == 1 && f.given("level"):
+		return usage("", "--level goes with a predictor: a theoretical time has no interval")
+	}
+	return f.ineffective(len(args) == 1)
+}
+
+// ineffective refuses flags that would be without effect.
+func (f *predictFlags) ineffective(theory bool) error {
+	if theory {
+		for _, name := range []string{"expert-imbalance", "dispatch-once"} {
+			if f.given(name) {
+				return usage("llmprof analyze has both", "--%s acts with --expert-parallel-size, and predict has none", name)
+			}
+		}
+		return nil
+	}
+	for _, name := range f.datasheet {
+		if f.given(name) {
+			return usage("the predictor answers for what it was trained on; a model and --gpu give a theoretical time", "--%s goes with --gpu and has no effect on a predictor", name)
+		}
 	}
 	return nil
 }

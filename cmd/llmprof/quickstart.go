@@ -53,7 +53,7 @@ func (a *app) quickstartCommand() *cobra.Command {
 configurations that were measured there, shows its error on held-out rows
 beside the usual regression's, predicts two steps, and says what to type next.
 It works offline and writes no file unless --save names one.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if save != "" {
 				return a.saveBenchmark(save)
@@ -118,7 +118,7 @@ func (a *app) tour(ctx context.Context) (*tour, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := fit.HeldOut(data.Rows, 5, fit.Options{})
+	held, err := fit.HeldOut(ctx, data.Rows, 5, fit.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,9 @@ type app struct {
 	verbose   bool
 	logFormat string
 	catalogs  []string
+	// defaulted names the flags whose values come from the environment or
+	// the configuration file.
+	defaulted map[string]bool
 }
 
 // root builds the command tree.
@@ -76,8 +79,8 @@ Start with:  llmprof quickstart`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	flags.StringVar(&a.logFormat, "log-format", "text", "messages on stderr as text or json")
 	flags.StringArrayVar(&a.catalogs, "catalog", nil, "YAML `file` with further models and devices (repeatable)")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
-		[]string{formatTable, formatJSON, formatCSV, formatMarkdown, formatYAML}, cobra.ShellCompDirectiveNoFileComp))
+	completeWith(root, "output", formatTable, formatJSON, formatCSV, formatMarkdown, formatYAML)
+	completeWith(root, "log-format", "text", "json")
 	root.AddCommand(
 		a.quickstartCommand(),
 		a.analyzeCommand(),
@@ -89,17 +92,40 @@ Start with:  llmprof quickstart`,
 		a.predictCommand(),
 		a.scoreCommand(),
 	)
-	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args = nil
+			cmd.RunE = func(_ *cobra.Command, args []string) error {
+				return usage("llmprof completion bash prints a script for bash", "completion wants one of bash, zsh, fish, powershell, and got %q", strings.Join(args, " "))
+			}
+		}
+	}
+	root.SetHelpCommand(&cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, strings.Join(args, " "))
+			}
+			return cmd.Help()
+		},
+	})
 	return root
 }
 
 // prepare settles the global flags once they are parsed: environment and
 // configuration file fill in what the command line left open.
 func (a *app) prepare(cmd *cobra.Command) error {
-	if err := applyDefaults(cmd.Flags(), flagNames(cmd.Root()), os.LookupEnv, configFile()); err != nil {
+	if name := cmd.Name(); name == "help" || name == "completion" || name == cobra.ShellCompRequestCmd || name == cobra.ShellCompNoDescRequestCmd || (cmd.HasParent() && cmd.Parent().Name() == "completion") {
+		return nil
+	}
+	defaulted, err := applyDefaults(cmd.Flags(), flagNames(cmd.Root()), os.Environ(), configFile())
+	if err != nil {
 		return err
 	}
+	a.defaulted = defaulted
 	if a.asJSON {
 		a.format = formatJSON
 	}
@@ -158,18 +184,23 @@ func (a *app) warn(warnings ...string) {
 
 // write renders a document and its tables in the chosen format.
 func (a *app) write(document any, tables ...report.Table) error {
+	var err error
 	switch a.format {
 	case formatJSON:
-		return report.JSON(a.stdout, document)
+		err = report.JSON(a.stdout, document)
 	case formatYAML:
-		return report.YAML(a.stdout, document)
+		err = report.YAML(a.stdout, document)
 	case formatCSV:
-		return report.CSV(a.stdout, tables...)
+		err = report.CSV(a.stdout, tables...)
 	case formatMarkdown:
-		return report.Markdown(a.stdout, tables...)
+		err = report.Markdown(a.stdout, tables...)
 	default:
-		return report.Text(a.stdout, tables...)
+		err = report.Text(a.stdout, tables...)
 	}
+	if err != nil {
+		return &outputError{err}
+	}
+	return nil
 }
 
 // people reports whether the output is text for people.
@@ -202,6 +233,57 @@ func configDir() string {
 	return filepath.Join(dir, "llmprof")
 }
 
+// wantsJSON reports whether the arguments ask for JSON, as far as can be seen
+// before they are parsed.
+func wantsJSON(args []string) bool {
+	for i, arg := range args {
+		switch arg {
+		case "--":
+			return false
+		case "--json", "--json=true", "-ojson", "-o=json", "--output=json":
+			return true
+		case "-o", "--output":
+			if i+1 < len(args) && args[i+1] == formatJSON {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// atLeastOne wants one argument or more.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usage(fmt.Sprintf("see llmprof %s --help", cmd.Name()), "%s wants %s", cmd.Name(), what)
+		}
+		return nil
+	}
+}
+
+// atMostOne wants one argument or none.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage(fmt.Sprintf("see llmprof %s --help", cmd.Name()), "%s wants at most %s, and got %s", cmd.Name(), what, strings.Join(args, " "))
+		}
+		return nil
+	}
+}
+
+// noArgs wants no argument.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(fmt.Sprintf("see llmprof %s --help", cmd.Name()), "%s takes no arguments, and got %s", cmd.Name(), strings.Join(args, " "))
+	}
+	return nil
+}
+
+// completeWith offers fixed values for a flag.
+func completeWith(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // unknownCommand names the nearest commands.
 func unknownCommand(cmd *cobra.Command, name string) error {
 	var names []string
@@ -226,6 +308,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	collect := func(f *pflag.Flag) { names = append(names, "--"+f.Name) }
 	cmd.Flags().VisitAll(collect)
 	cmd.InheritedFlags().VisitAll(collect)
+	slices.Sort(names)
+	names = slices.Compact(names)
 	name, _, _ = strings.Cut(name, "=")
 	return usage(fmt.Sprintf("did you mean %s? See %s --help", strings.Join(nearest("--"+name, names, 3), ", "), cmd.CommandPath()),
 		"unknown flag --%s", name)

@@ -23,6 +23,8 @@ type scoreFlags struct {
 	predictor, config string
 	holdOut           string
 	figure            string
+	// given reports whether a flag stands on the command line.
+	given func(name string) bool
 }
 
 func (a *app) scoreCommand() *cobra.Command {
@@ -34,7 +36,8 @@ func (a *app) scoreCommand() *cobra.Command {
 models side by side. Folds go by row number (row n is held out in fold n mod
 k), so the figures repeat. --hold-out tests on a part that the condition names
 and trains on the rest, which shows how a model extrapolates. With
---predictor-file it scores that predictor on the file instead.
+--predictor-file it scores that predictor on the file instead, and says how
+many of the rows it was trained on.
 
 The target median compares with the median of the runs, mean with the file's
 own mean, which holds cold first runs.`,
@@ -42,8 +45,11 @@ own mean, which holds cold first runs.`,
   llmprof score bench.llmprof --model auto --target median --figure held-out.svg
   llmprof score bench.llmprof --hold-out 'input_len>2048'
   llmprof score tuesday.llmprof --predictor-file predictors.json --predictor-config monday`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.score(cmd.Context(), args, f) },
+		Args: atLeastOne("a file of measurements"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.given = a.givenIn(cmd)
+			return a.score(cmd.Context(), args, f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.folds, "folds", 5, "parts into which the rows are cut")
@@ -53,10 +59,14 @@ own mean, which holds cold first runs.`,
 	flags.StringVar(&f.predictor, "predictor-file", "", "score a predictor of this `file` instead of folds")
 	flags.StringVar(&f.config, "predictor-config", "", "which predictor of the file (default: its only one)")
 	flags.StringVar(&f.figure, "figure", "", "draw measured and held-out times as SVG to this `file`")
+	completeWith(cmd, "model", fit.Auto, fit.LinearModel, rooflineModel)
+	completeWith(cmd, "target", string(fit.Median), string(fit.Mean))
+	onlyOnCommandLine(flags, "model", "hold-out", "predictor-file", "predictor-config", "figure")
 	return cmd
 }
 
-func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
+// validate refuses what is unknown, and flags that would be without effect.
+func (f *scoreFlags) validate() error {
 	for _, t := range f.targets {
 		if t != string(fit.Median) && t != string(fit.Mean) {
 			return usage("", "unknown target %q: want median or mean", t)
@@ -67,12 +77,31 @@ func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
 			return usage("", "unknown model %q: want %s, %s or %s", m, fit.Auto, fit.LinearModel, rooflineModel)
 		}
 	}
+	if f.predictor == "" && f.config != "" {
+		return usage("", "--predictor-config is %s: it goes with --predictor-file", f.config)
+	}
+	for _, pair := range [][2]string{
+		{"hold-out", "predictor-file"},
+		{"hold-out", "figure"},
+		{"hold-out", "folds"},
+		{"predictor-file", "figure"},
+		{"predictor-file", "folds"},
+		{"predictor-file", "model"},
+	} {
+		if f.given(pair[0]) && f.given(pair[1]) {
+			return usage("", "--%s and --%s do not go together", pair[0], pair[1])
+		}
+	}
+	return nil
+}
+
+func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
 	cat, err := a.catalog()
 	if err != nil {
 		return err
-	}
-	if f.holdOut != "" && (f.predictor != "" || f.figure != "") {
-		return usage("", "--hold-out goes with neither --predictor-file nor --figure")
 	}
 	data, measured, err := a.observations(cat, files)
 	if err != nil {
@@ -91,7 +120,7 @@ func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
 	}
 	sortScores(scores)
 	if f.figure != "" {
-		held, err := fit.HeldOut(data.Rows, f.folds, fit.Options{})
+		held, err := fit.HeldOut(ctx, data.Rows, f.folds, fit.Options{})
 		if err != nil {
 			return usage("", "%w", err)
 		}
@@ -128,7 +157,7 @@ func (a *app) scores(ctx context.Context, rows []fit.Row, f *scoreFlags) ([]fit.
 		return nil, nil
 	}
 	evaluate := func(target fit.Target) ([]fit.Score, error) {
-		return fit.CrossValidate(rows, f.folds, models, target)
+		return fit.CrossValidate(ctx, rows, f.folds, models, target)
 	}
 	if f.holdOut != "" {
 		split, err := parseSplit(f.holdOut)
@@ -136,7 +165,7 @@ func (a *app) scores(ctx context.Context, rows []fit.Row, f *scoreFlags) ([]fit.
 			return nil, err
 		}
 		evaluate = func(target fit.Target) ([]fit.Score, error) {
-			return fit.HoldOut(rows, split, models, target)
+			return fit.HoldOut(ctx, rows, split, models, target)
 		}
 	}
 	for _, target := range f.targets {

@@ -71,7 +71,7 @@ func parseSplit(text string) (fit.Split, error) {
 	default:
 		return bad()
 	}
-	test := func(_ int, r fit.Row) bool {
+	test := func(r fit.Row) bool {
 		v := value(r)
 		switch operator {
 		case ">":
@@ -87,6 +87,6 @@ func parseSplit(text string) (fit.Split, error) {
 	return fit.Split{
 		Name:  field + operator + strconv.Itoa(limit),
 		Test:  test,
-		Train: func(i int, r fit.Row) bool { return !test(i, r) },
+		Train: func(r fit.Row) bool { return !test(r) },
 	}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,17 +43,18 @@ nothing else.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			return a.train(args[0], args[1:], file, model)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.train(cmd.Context(), args[0], args[1:], file, model)
 		},
 	}
 	cmd.Flags().StringVar(&file, "predictor-file", defaultPredictorFile, "file of predictors to add to")
 	cmd.Flags().StringVar(&model, "model", fit.Auto, "auto, or linear for the forward-time predictor's regression")
-	_ = cmd.RegisterFlagCompletionFunc("model", cobra.FixedCompletions([]string{fit.Auto, fit.LinearModel}, cobra.ShellCompDirectiveNoFileComp))
+	completeWith(cmd, "model", fit.Auto, fit.LinearModel)
+	onlyOnCommandLine(cmd.Flags(), "model")
 	return cmd
 }
 
-func (a *app) train(config string, files []string, file, model string) error {
+func (a *app) train(ctx context.Context, config string, files []string, file, model string) error {
 	cat, err := a.catalog()
 	if err != nil {
 		return err
@@ -65,7 +67,7 @@ func (a *app) train(config string, files []string, file, model string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	predictor, trained, err := fit.Train(data.Rows, fit.Options{Model: model})
+	predictor, trained, err := fit.Train(ctx, data.Rows, fit.Options{Model: model})
 	if err != nil {
 		return usage("", "%w", err)
 	}

@@ -221,12 +221,14 @@ func (a analysis) latencies(r *Result) {
 
 	r.KVCacheLatency = layers * kvLayer
 	r.TTFT = prefill.total
+	total := func(each float64) float64 { return r.TTFT + float64(float64(a.output)*each) }
+	r.SeedTTOT = decode.total + kvLayer
+	r.SeedTotal = total(r.SeedTTOT)
+	r.TTOT, r.Total = r.SeedTTOT, r.SeedTotal
 	if r.Input.Version == June2025 {
 		r.TTOT = decode.total + float64(layers*kvLayer)
-	} else {
-		r.TTOT = decode.total + kvLayer
+		r.Total = total(r.TTOT)
 	}
-	r.Total = r.TTFT + float64(float64(a.output)*r.TTOT)
 	r.InputEmbedding = Stages[float64]{prefill.embed, decode.embed}
 	r.OutputEmbedding = Stages[float64]{prefill.head, decode.head}
 	r.Ops = Stages[Operators[Roofline]]{prefill.ops, decode.ops}

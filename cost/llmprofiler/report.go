@@ -41,7 +41,11 @@ type section struct {
 
 func (r Result) sections() []section {
 	m := r.Memory
-	prefill, decode := r.latencyTables()
+	first, each := "prefill_latency", "decode_latency"
+	if r.Input.Version == June2025 {
+		first, each = "TTFT", "TTOT"
+	}
+	prefill, decode := r.latencyTables(first, each)
 	return []section{
 		{title: "LLM main infer config", body: r.configTable()},
 		{title: "LLM infer performance analysis", body: table{

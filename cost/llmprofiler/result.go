@@ -135,6 +135,10 @@ type Result struct {
 	TTOT float64 `json:"TTOT"`
 	// Total is TTFT plus TTOT for every generated token, in s.
 	Total float64 `json:"total_infer_latency"`
+	// SeedTTOT and SeedTotal are what [Seed] gives for TTOT and Total, in s,
+	// whichever version was asked for.
+	SeedTTOT  float64 `json:"TTOT_seed_sample_version"`
+	SeedTotal float64 `json:"total_infer_latency_seed_sample_version"`
 
 	// Ops are both sides of the roofline of each operator of one layer.
 	Ops Stages[Operators[Roofline]] `json:"-"`
@@ -158,7 +162,11 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	if r.Warnings == nil {
 		r.Warnings = []string{}
 	}
-	prefill, decode := r.latencyTables()
+	prefill, decode := r.latencyTables("TTFT", "TTOT")
+	var stopped *string
+	if reason := r.ReferenceError(); reason != "" {
+		stopped = &reason
+	}
 	return json.Marshal(struct {
 		Model         string  `json:"model"`
 		GPU           string  `json:"gpu"`
@@ -169,17 +177,19 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		OutputLen     int     `json:"gen"`
 		BytesPerParam float64 `json:"bytes_per_param"`
 		Version       Version `json:"compat_version"`
+		Runs          bool    `json:"fits_reference_asserts"`
+		Stopped       *string `json:"reference_error"`
 		figures
 		Prefill table `json:"prefill_latency"`
 		Decode  table `json:"decode_latency"`
 	}{
 		in.Model.Name, in.GPU.Name, in.TP, in.PP, in.Batch, in.InputLen, in.OutputLen, in.BytesPerParam, in.Version,
-		figures(r), prefill, decode,
+		r.Fits, stopped, figures(r), prefill, decode,
 	})
 }
 
-// latencyTables are the two breakdowns under the keys of the version.
-func (r Result) latencyTables() (prefill, decode table) {
+// latencyTables are the two breakdowns; first and each name the whole steps.
+func (r Result) latencyTables(first, each string) (prefill, decode table) {
 	terms := func(stage string, l Latency) table {
 		return table{
 			{stage + "_qkvo_proj", l.QKVOProj},
@@ -189,10 +199,6 @@ func (r Result) latencyTables() (prefill, decode table) {
 			{stage + "_tp_comm", l.TPComm},
 			{stage + "_kv_cache_rw", l.KVCacheRW},
 		}
-	}
-	first, each := "prefill_latency", "decode_latency"
-	if r.Input.Version == June2025 {
-		first, each = "TTFT", "TTOT"
 	}
 	prefill = append(terms("prefill", r.Latency.Prefill), entry{first, r.TTFT})
 	decode = append(terms("decode", r.Latency.Decode), entry{"kv_cache_latency", r.KVCacheLatency}, entry{each, r.TTOT})
