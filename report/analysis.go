@@ -17,17 +17,25 @@ type Head struct {
 	Schema string `json:"schema"`
 	// Version is "major.minor" of the schema.
 	Version string `json:"version"`
+	// Tool is the version of llmprof that made the document.
+	Tool string `json:"tool"`
 }
+
+// NewHead opens a document of the given kind, made by version tool.
+func NewHead(kind, tool string) Head { return Head{"llmprof/" + kind, "1.0", tool} }
 
 // AnalysisDocument is the JSON of one theoretical analysis. Amounts are those
 // of one device unless a key says otherwise.
 type AnalysisDocument struct {
 	Head
-	Tool    string        `json:"tool"`
-	Model   string        `json:"model"`
-	GPU     string        `json:"gpu"`
-	Deploy  deploy.Config `json:"deploy"`
-	Request RequestKeys   `json:"request"`
+	Model string `json:"model"`
+	// ModelOrigin is where the architecture was found, ModelRevision which
+	// state of it, where the origin has states.
+	ModelOrigin   string        `json:"model_origin,omitempty"`
+	ModelRevision string        `json:"model_revision,omitempty"`
+	GPU           string        `json:"gpu"`
+	Deploy        deploy.Config `json:"deploy"`
+	Request       RequestKeys   `json:"request"`
 	// Method is "roofline" or "llm-profiler".
 	Method string `json:"method"`
 	// Basis is the basis of every figure.
@@ -150,7 +158,7 @@ type RateKeys struct {
 func Analysis(a *cost.Analysis, tool string) AnalysisDocument {
 	r, m := a.Request, a.Memory
 	d := AnalysisDocument{
-		Head: Head{"llmprof/analysis", "1.0"}, Tool: tool,
+		Head:  NewHead("analysis", tool),
 		Model: a.Model.Name, GPU: a.Device.Name, Deploy: a.Config,
 		Request: RequestKeys{r.Batch, r.Input, r.Output, r.CachedPrefix},
 		Method:  "roofline", Basis: stat.Theoretical, Fits: a.Fits, Reasons: []string{},
@@ -532,7 +540,7 @@ type ResultsDocument[T any] struct {
 	Results []T `json:"results"`
 }
 
-// Results wraps several results into one document of the given schema.
-func Results[T any](schema string, results []T) ResultsDocument[T] {
-	return ResultsDocument[T]{Head{schema, "1.0"}, results}
+// Results wraps several results into one document of the given kind.
+func Results[T any](kind, tool string, results []T) ResultsDocument[T] {
+	return ResultsDocument[T]{NewHead(kind, tool), results}
 }

@@ -16,11 +16,25 @@ type ModelDocument struct {
 	Params ParamsKeys `json:"params"`
 	// KVBytesPerToken is the growth of a bf16 cache on one device.
 	KVBytesPerToken int64 `json:"kv_bytes_per_token_bf16"`
+	// Origin is where the architecture was found, Revision which state of it.
+	Origin   string `json:"origin,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	// Checkpoint is what the headers of its weights say, where they were read.
+	Checkpoint *CheckpointKeys `json:"checkpoint,omitempty"`
+}
+
+// CheckpointKeys say what the headers of a model's weights hold; 0 where a
+// figure is not known.
+type CheckpointKeys struct {
+	Bytes  int64 `json:"bytes,omitempty"`
+	Params int64 `json:"params,omitempty"`
+	// BitsPerWeight is the mean storage of one weight in bits.
+	BitsPerWeight float64 `json:"bits_per_weight,omitempty"`
 }
 
 // Model builds the document of one model.
-func Model(m *catalog.Model) ModelDocument {
-	return ModelDocument{Head{"llmprof/model", "1.0"}, m, Params(m), kvPerToken(m)}
+func Model(m *catalog.Model, tool string) ModelDocument {
+	return ModelDocument{Head: NewHead("model", tool), Model: m, Params: Params(m), KVBytesPerToken: kvPerToken(m)}
 }
 
 // ModelsDocument is the JSON of a list of models.
@@ -30,10 +44,10 @@ type ModelsDocument struct {
 }
 
 // Models builds the document of a list of models.
-func Models(models []*catalog.Model) ModelsDocument {
-	d := ModelsDocument{Head{"llmprof/models", "1.0"}, make([]ModelDocument, len(models))}
+func Models(models []*catalog.Model, tool string) ModelsDocument {
+	d := ModelsDocument{NewHead("models", tool), make([]ModelDocument, len(models))}
 	for i, m := range models {
-		d.Models[i] = Model(m)
+		d.Models[i] = Model(m, tool)
 	}
 	return d
 }
@@ -92,7 +106,8 @@ func (t *Table) pair(name, text string) {
 }
 
 // ModelTables shows one model in full.
-func ModelTables(m *catalog.Model) []Table {
+func ModelTables(d ModelDocument) []Table {
+	m := d.Model
 	p := m.Params()
 	t := pairTable("")
 	t.pair("model", m.Name)
@@ -116,6 +131,16 @@ func ModelTables(m *catalog.Model) []Table {
 	t.pair("KV cache", unit.Bytes(kvPerToken(m)).String()+" a token in bf16 on one device")
 	if m.DType != "" || m.Quantization != "" {
 		t.pair("published in", strings.TrimSpace(string(m.DType)+" "+m.Quantization))
+	}
+	if d.Origin != "" {
+		t.pair("found in", strings.TrimSpace(d.Origin+" "+d.Revision))
+	}
+	if c := d.Checkpoint; c != nil && c.Bytes > 0 {
+		text := unit.Bytes(c.Bytes).String()
+		if c.BitsPerWeight > 0 {
+			text += fmt.Sprintf(", %.2f bits a weight", c.BitsPerWeight)
+		}
+		t.pair("checkpoint", text)
 	}
 	if m.Note != "" {
 		t.pair("note", m.Note)
@@ -185,8 +210,8 @@ type DeviceDocument struct {
 }
 
 // Device builds the document of one device.
-func Device(d *catalog.Device) DeviceDocument {
-	return DeviceDocument{Head{"llmprof/device", "1.0"}, d}
+func Device(d *catalog.Device, tool string) DeviceDocument {
+	return DeviceDocument{NewHead("device", tool), d}
 }
 
 // DevicesDocument is the JSON of a list of devices.
@@ -196,8 +221,8 @@ type DevicesDocument struct {
 }
 
 // Devices builds the document of a list of devices.
-func Devices(devices []*catalog.Device) DevicesDocument {
-	return DevicesDocument{Head{"llmprof/devices", "1.0"}, append([]*catalog.Device{}, devices...)}
+func Devices(devices []*catalog.Device, tool string) DevicesDocument {
+	return DevicesDocument{NewHead("devices", tool), append([]*catalog.Device{}, devices...)}
 }
 
 // DeviceList shows one row for each device.

@@ -60,8 +60,8 @@ type PredictionsDocument struct {
 }
 
 // Predictions builds the document of predictions.
-func Predictions(predictions []PredictionKeys) PredictionsDocument {
-	return PredictionsDocument{Head{"llmprof/predictions", "1.0"}, predictions}
+func Predictions(predictions []PredictionKeys, tool string) PredictionsDocument {
+	return PredictionsDocument{NewHead("predictions", tool), predictions}
 }
 
 // PredictionText writes one prediction: the four lines of the forward-time
@@ -164,9 +164,9 @@ type TrainingMode struct {
 }
 
 // Training builds the document of a training.
-func Training(config, file, model string, data fit.Data, p *fit.Predictor, r fit.Report) TrainingDocument {
+func Training(config, file, model string, data fit.Data, p *fit.Predictor, r fit.Report, tool string) TrainingDocument {
 	d := TrainingDocument{
-		Head: Head{"llmprof/training", "1.0"}, Config: config, File: file, Model: model,
+		Head: NewHead("training", tool), Config: config, File: file, Model: model,
 		Rows: len(data.Rows), Merged: data.Merged, Skipped: data.Skipped, ColdRuns: r.ColdRuns, ColdRows: r.ColdRows,
 	}
 	for _, m := range r.Modes {
@@ -228,8 +228,8 @@ type ScoresDocument struct {
 }
 
 // Scores builds the document of scores.
-func Scores(scores []fit.Score) ScoresDocument {
-	return ScoresDocument{Head{"llmprof/scores", "1.0"}, scores}
+func Scores(scores []fit.Score, tool string) ScoresDocument {
+	return ScoresDocument{NewHead("scores", tool), scores}
 }
 
 // ScoreTable shows scores side by side.

@@ -27,10 +27,10 @@ type ImportDocument struct {
 }
 
 // Import counts what a profile holds; file is where it was written.
-func Import(p *profile.Profile, file string) ImportDocument {
+func Import(p *profile.Profile, file string, tool string) ImportDocument {
 	h := p.Header
 	d := ImportDocument{
-		Head: Head{"llmprof/import", "1.0"}, File: file, Model: h.Deploy.Model,
+		Head: NewHead("import", tool), File: file, Model: h.Deploy.Model,
 		Device: h.Device.Name, Engine: strings.TrimSpace(h.Deploy.Engine + " " + h.Deploy.EngineVersion), Points: len(p.Points),
 	}
 	if d.Device == "" {
@@ -83,11 +83,11 @@ type LintDocument struct {
 }
 
 // Lint builds the document of a lint.
-func Lint(p *profile.Profile, findings []profile.Finding) LintDocument {
+func Lint(p *profile.Profile, findings []profile.Finding, tool string) LintDocument {
 	if findings == nil {
 		findings = []profile.Finding{}
 	}
-	return LintDocument{Head{"llmprof/lint", "1.0"}, len(p.Points), findings}
+	return LintDocument{NewHead("lint", tool), len(p.Points), findings}
 }
 
 // LintTables shows a lint: one row a rule, and the examples below.

@@ -12,7 +12,7 @@ func Reference(r llmprofiler.Result, tool string) AnalysisDocument {
 	in := r.Input
 	tpot := r.TTOT * 1e3
 	d := AnalysisDocument{
-		Head: Head{"llmprof/analysis", "1.0"}, Tool: tool,
+		Head:  NewHead("analysis", tool),
 		Model: in.Model.Name, GPU: in.GPU.Name,
 		Deploy:  deploy.Config{Model: in.Model.Name, Device: in.GPU.Name, TensorParallel: in.TP, PipelineParallel: in.PP},
 		Request: RequestKeys{BatchSize: in.Batch, InputLen: in.InputLen, OutputLen: in.OutputLen},

@@ -295,10 +295,11 @@ func (a *app) analyzeRoofline(ctx context.Context, ref string, f *analyzeFlags) 
 	if err != nil {
 		return err
 	}
-	model, err := a.model(ctx, cat, ref)
+	found, err := a.resolve(ctx, cat, ref)
 	if err != nil {
 		return err
 	}
+	model := found.Model
 	var all []*cost.Analysis
 	for _, name := range f.gpus {
 		device, err := a.device(cat, name)
@@ -314,6 +315,7 @@ func (a *app) analyzeRoofline(ctx context.Context, ref string, f *analyzeFlags) 
 	documents := make([]report.AnalysisDocument, len(all))
 	for i, analysis := range all {
 		documents[i] = report.Analysis(analysis, version())
+		documents[i].ModelOrigin, documents[i].ModelRevision = found.Origin, found.Revision
 	}
 	a.warn(unique(documents)...)
 	if f.figure != "" {
@@ -329,7 +331,7 @@ func (a *app) analyzeRoofline(ctx context.Context, ref string, f *analyzeFlags) 
 		if f.perOp {
 			return usage("", "--per-op lists the operators of one analysis, and the lists give %d", len(all))
 		}
-		err = a.write(report.Results("llmprof/analyses", documents), report.Sweep(documents))
+		err = a.write(report.Results("analyses", version(), documents), report.Sweep(documents))
 	case a.format == formatCSV && f.perOp:
 		err = a.write(documents[0], report.OpTables(documents[0])...)
 	case a.format == formatCSV:

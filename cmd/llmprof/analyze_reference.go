@@ -60,7 +60,7 @@ func (a *app) writeReference(f *analyzeFlags, results []llmprofiler.Result) erro
 	case len(results) == 1:
 		err = a.write(documents[0], report.Sweep(documents))
 	default:
-		err = a.write(report.Results("llmprof/analyses", documents), report.Sweep(documents))
+		err = a.write(report.Results("analyses", version(), documents), report.Sweep(documents))
 	}
 	return errors.Join(err, f.verdict(documents))
 }

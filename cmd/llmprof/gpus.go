@@ -36,13 +36,13 @@ whether it was compared with it.`,
 				if err != nil {
 					return err
 				}
-				return a.write(report.Device(device), report.DeviceTables(device)...)
+				return a.write(report.Device(device, version()), report.DeviceTables(device)...)
 			}
 			devices := selectDevices(cat.Devices(), filter, vendor)
 			if len(devices) == 0 {
 				a.warn("no device of the catalog matches")
 			}
-			return a.write(report.Devices(devices), report.DeviceList(devices))
+			return a.write(report.Devices(devices, version()), report.DeviceList(devices))
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, to string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {

@@ -45,7 +45,7 @@ Lines; plain or gzip) and llmprof's own profiles, which it merges.`,
 			if err := writeFile(out, func(w io.Writer) error { return p.Write(out, w) }); err != nil {
 				return err
 			}
-			document := report.Import(p, out)
+			document := report.Import(p, out, version())
 			return a.write(document, report.ImportTables(document)...)
 		},
 	}

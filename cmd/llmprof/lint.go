@@ -63,7 +63,7 @@ verdict in a copy of the profile, --drop leaves the flagged points out of it.`,
 					return err
 				}
 			}
-			document := report.Lint(p, findings)
+			document := report.Lint(p, findings, version())
 			return errors.Join(a.write(document, report.LintTables(document)...), lintVerdict(findings))
 		},
 	}

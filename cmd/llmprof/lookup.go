@@ -62,6 +62,15 @@ func readBounded(name string, limit int64) ([]byte, error) {
 // model finds a model by any kind of reference and says on stderr where it
 // was found outside the catalog.
 func (a *app) model(ctx context.Context, cat *catalog.Catalog, ref string) (*catalog.Model, error) {
+	found, err := a.resolve(ctx, cat, ref)
+	if err != nil {
+		return nil, err
+	}
+	return found.Model, nil
+}
+
+// resolve is model with where it was found.
+func (a *app) resolve(ctx context.Context, cat *catalog.Catalog, ref string) (*hub.Resolved, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = ""
@@ -77,7 +86,7 @@ func (a *app) model(ctx context.Context, cat *catalog.Catalog, ref string) (*cat
 		a.log().Info(fmt.Sprintf("model %s from %s", found.Model.Name, found.Origin))
 	}
 	a.warn(found.Warnings...)
-	return found.Model, nil
+	return found, nil
 }
 
 // device finds a device and says on stderr which one a bare name meant.

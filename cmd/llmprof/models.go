@@ -32,17 +32,22 @@ then what was read there is shown.`,
 				if filter != "" || kind != "" || moe {
 					return usage("", "--filter, --type and --moe select from the list, and %s asks for one model", args[0])
 				}
-				model, err := a.model(cmd.Context(), cat, args[0])
+				found, err := a.resolve(cmd.Context(), cat, args[0])
 				if err != nil {
 					return err
 				}
-				return a.write(report.Model(model), report.ModelTables(model)...)
+				document := report.Model(found.Model, version())
+				document.Origin, document.Revision = found.Origin, found.Revision
+				if f := found.Facts; f != nil {
+					document.Checkpoint = &report.CheckpointKeys{Bytes: f.CheckpointBytes, Params: f.Params, BitsPerWeight: f.BitsPerWeight}
+				}
+				return a.write(document, report.ModelTables(document)...)
 			}
 			models := selectModels(cat.Models(), filter, kind, moe)
 			if len(models) == 0 {
 				a.warn("no model of the catalog matches")
 			}
-			return a.write(report.Models(models), report.ModelList(models))
+			return a.write(report.Models(models, version()), report.ModelList(models))
 		},
 		ValidArgsFunction: a.completeModels,
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/cost"
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/forward"
@@ -60,7 +61,7 @@ formats, parallel ranks and efficiencies act.`,
 	flags.StringVar(&f.mode, "mode", "", "prefill or decode")
 	flags.Var(&f.batch, "batch-size", "sequences in the step (--bs)")
 	flags.Var(&f.input, "input-len", "prompt tokens of each sequence")
-	flags.IntVar(&f.context, "context", 0, "cached tokens of each sequence of a decode step (default: the mean after the prompt)")
+	flags.IntVar(&f.context, "context", 0, "cached tokens of each sequence of a decode step (default: the mean of the measured steps after the prompt; with --gpu the prompt)")
 	flags.Float64Var(&f.level, "level", 0.8, "share of outcomes that the interval should hold: 0.8 or 0.95")
 	gpuFlag(a, cmd, &f.gpus)
 	before := map[string]bool{}
@@ -103,7 +104,7 @@ func (a *app) predict(ctx context.Context, args []string, f *predictFlags) error
 	if len(documents) == 1 && a.people() {
 		return report.PredictionText(a.stdout, documents[0])
 	}
-	return a.write(report.Predictions(documents), report.PredictionTable(documents))
+	return a.write(report.Predictions(documents, version()), report.PredictionTable(documents))
 }
 
 func (f *predictFlags) validate(args []string) error {
@@ -214,13 +215,13 @@ func (a *app) predictTheory(ctx context.Context, ref string, f *predictFlags) ([
 			if tp > 1 {
 				config += fmt.Sprintf(" TP %d", tp)
 			}
-			documents = append(documents, f.theory(est, config)...)
+			documents = append(documents, f.theory(est, model, config)...)
 		}
 	}
 	return documents, nil
 }
 
-func (f *predictFlags) theory(est *cost.Estimator, config string) []report.PredictionKeys {
+func (f *predictFlags) theory(est *cost.Estimator, model *catalog.Model, config string) []report.PredictionKeys {
 	var documents []report.PredictionKeys
 	for _, batch := range f.batch.values {
 		for _, input := range f.input.values {
@@ -232,6 +233,16 @@ func (f *predictFlags) theory(est *cost.Estimator, config string) []report.Predi
 				}
 			}
 			estimate := stat.Exactly[unit.Seconds](est.Seconds(pass), stat.Theoretical)
+			length := input
+			if pass.Decode.Count > 0 {
+				length = int(pass.MeanDecodeContext()) + 1
+			}
+			if length > model.MaxSeqLen {
+				estimate.Warnings = append(estimate.Warnings, fmt.Sprintf("%d tokens exceed the model's %d", length, model.MaxSeqLen))
+			}
+			if !est.Memory(batch, length, pass.Tokens()).Fits() {
+				estimate.Warnings = append(estimate.Warnings, "does not fit into the device's memory; llmprof analyze says by how much")
+			}
 			documents = append(documents, report.Prediction(config, f.mode, batch, input, estimate))
 		}
 	}

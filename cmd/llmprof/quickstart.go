@@ -98,7 +98,7 @@ func (a *app) tour(ctx context.Context) (*tour, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tour{Head: report.Head{Schema: "llmprof/quickstart", Version: "1.0"}}
+	t := &tour{Head: report.NewHead("quickstart", version())}
 	for _, batch := range []int{1, 8, 64} {
 		analysis, err := est.Analyze(cost.Request{Batch: batch, Input: 1024, Output: 128})
 		if err != nil {

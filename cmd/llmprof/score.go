@@ -132,7 +132,7 @@ func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
 			return err
 		}
 	}
-	return a.write(report.Scores(scores), report.ScoreTable(scores))
+	return a.write(report.Scores(scores, version()), report.ScoreTable(scores))
 }
 
 // scores compares models over folds, or scores one finished predictor.

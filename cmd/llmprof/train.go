@@ -63,6 +63,13 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	if err != nil {
 		return err
 	}
+	opts := profile.LintOptions{}
+	opts.Model, opts.Device = known(cat, measured)
+	for _, finding := range profile.Lint(measured, opts) {
+		if finding.Severity == profile.SeverityError {
+			a.warn(fmt.Sprintf("%s: %d found in the measurements, which cannot be true; see llmprof lint", finding.Rule, finding.Count))
+		}
+	}
 	predictors, err := readPredictors(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -77,7 +84,7 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	if err := writeFile(file, predictors.Write); err != nil {
 		return err
 	}
-	document := report.Training(config, file, model, data, predictor, trained)
+	document := report.Training(config, file, model, data, predictor, trained, version())
 	return a.write(document, report.TrainingTables(document)...)
 }
 
