@@ -15,7 +15,10 @@ type Quantity struct {
 	Value float64 `json:"value" yaml:"value"`
 	// Source names the document.
 	Source string `json:"source" yaml:"source"`
-	// Verified says that the value was compared with that document.
+	// Verified says that the value was compared with that document, and that
+	// it is the vendor's own, a driver's log, an engine's source code, an
+	// MLPerf system description or a maintained table that cites the vendor;
+	// never a shop's or magazine's copy.
 	Verified bool `json:"verified" yaml:"verified"`
 }
 
@@ -53,7 +56,8 @@ type Device struct {
 	InterNode Quantity `json:"inter_node_bytes_per_s,omitzero" yaml:"inter_node_bytes_per_s,omitempty"`
 	// PCIe is the host link in bytes/s per direction.
 	PCIe Quantity `json:"pcie_bytes_per_s,omitzero" yaml:"pcie_bytes_per_s,omitempty"`
-	// Power is the board's limit in watts.
+	// Power is the limit of the board in watts, or of the whole machine where
+	// the source says so.
 	Power Quantity `json:"power_w,omitzero" yaml:"power_w,omitempty"`
 	// Note says what a reader must know.
 	Note string `json:"note,omitempty" yaml:"note,omitempty"`

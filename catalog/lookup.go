@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -17,18 +18,18 @@ func (c *Catalog) Model(name string) (*Model, error) {
 	if m, ok := c.modelKeys[modelKey(name)]; ok {
 		return m, nil
 	}
-	return nil, &UnknownError{Kind: "model", Name: name, Nearest: nearestNames(modelKey(name), c.modelNames())}
+	return nil, &UnknownError{Kind: "model", Name: name, Nearest: nearest(modelKey(name), c.modelNames(), suggestions)}
 }
 
 // Device finds a device by canonical name, vendor's name or alias. Of a name
 // that fits several devices note says which one was taken: "A100 means
-// a100-sxm-80gb; others: …"; it is empty where the name leaves no choice. An unknown name gives an [*UnknownError]. The device must
-// not be changed.
+// a100-sxm-80gb; others: …"; it is empty where the name leaves no choice. An
+// unknown name gives an [*UnknownError]. The device must not be changed.
 func (c *Catalog) Device(name string) (d *Device, note string, err error) {
 	key := deviceKey(name)
 	d, ok := c.deviceKeys[key]
 	if !ok {
-		return nil, "", &UnknownError{Kind: "device", Name: name, Nearest: nearestNames(key, c.deviceNames())}
+		return nil, "", &UnknownError{Kind: "device", Name: name, Nearest: nearest(key, c.deviceNames(), suggestions)}
 	}
 	if choice, others, open := ambiguous(key); open && choice == d.Name {
 		note = fmt.Sprintf("%s means %s; others: %s", strings.TrimSpace(name), d.Name, strings.Join(others, ", "))
@@ -116,17 +117,33 @@ func (c *Catalog) deviceNames() iter.Seq2[string, string] {
 	}
 }
 
-// nearestNames returns the three canonical names whose keys are closest to
-// key: few edits, and a long common beginning where edits are equal in number
-// or nearly so. An organisation before a slash is not compared.
-func nearestNames(key string, known iter.Seq2[string, string]) []string {
-	const wanted, compared = 3, 64 // names; bytes of a key
+// suggestions is how many names an [*UnknownError] offers.
+const suggestions = 3
+
+// Nearest returns the at most n of names that are closest to name, best
+// first: few edits, and a long common beginning where edits are equal in
+// number or nearly so. What stands before a slash is not compared, nor what
+// follows the first 64 bytes. It serves any "did you mean".
+func Nearest(name string, names []string, n int) []string {
+	return nearest(name, func(yield func(string, string) bool) {
+		for _, candidate := range names {
+			if !yield(candidate, candidate) {
+				return
+			}
+		}
+	}, n)
+}
+
+// nearest does the work of [Nearest] for names that stand behind several
+// keys: known yields each key with its name.
+func nearest(key string, known iter.Seq2[string, string], n int) []string {
+	const compared = 64 // bytes
 	short := func(s string) string {
 		s = s[strings.LastIndexByte(s, '/')+1:]
 		return s[:min(len(s), compared)]
 	}
 	key = short(key)
-	best := map[string]int{} // canonical name → cost of its closest key
+	best := map[string]int{} // name → cost of its closest key
 	for candidate, name := range known {
 		candidate = short(candidate)
 		cost := 2*editDistance(key, candidate) - commonPrefix(key, candidate)
@@ -134,14 +151,11 @@ func nearestNames(key string, known iter.Seq2[string, string]) []string {
 			best[name] = cost
 		}
 	}
-	names := make([]string, 0, len(best))
-	for name := range best {
-		names = append(names, name)
-	}
+	names := slices.Collect(maps.Keys(best))
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(best[a], best[b]), strings.Compare(a, b))
 	})
-	return names[:min(len(names), wanted)]
+	return names[:max(min(len(names), n), 0)]
 }
 
 // editDistance is the Levenshtein distance in bytes.

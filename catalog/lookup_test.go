@@ -33,6 +33,9 @@ func TestModelLookup(t *testing.T) {
 		{"reference table", "Qwen3-32B", "Qwen3-32B"},
 		{"reference table", "Qwen3-30B-A3B", "Qwen3-30B-A3B"},
 		{"reference table", "Qwen3-235B-A22B", "Qwen3-235B-A22B"},
+		{"a reasoning model is shown under its own name", "deepseek-ai/DeepSeek-R1", "DeepSeek-R1"},
+		{"its later release", "DeepSeek-R1-0528", "DeepSeek-R1"},
+		{"a bare family name is its newest release", "Mistral-Small", "Mistral-Small-3.1-24B"},
 		{"nothing asked", "", ""},
 		{"only separators", " _-", ""},
 	} {
@@ -148,6 +151,25 @@ func TestClashingNamesAreRefused(t *testing.T) {
 	twin.Aliases = []string{d.Name}
 	if _, err := newCatalog(nil, []*Device{d, &twin}); err == nil || !strings.Contains(err.Error(), "twin") {
 		t.Errorf("got %v, want an error that names the twin", err)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for _, test := range []struct {
+		why, ask string
+		names    []string
+		n        int
+		want     []string
+	}{
+		{"a swapped letter", "gup", []string{"model", "gpu", "group"}, 2, []string{"gpu", "group"}},
+		{"what stands before a slash does not count", "a/gpu", []string{"long-organisation/gpu", "gp"}, 1, []string{"long-organisation/gpu"}},
+		{"equal ones stand in order", "x", []string{"b", "a"}, 3, []string{"a", "b"}},
+		{"none wanted", "x", []string{"a"}, -1, []string{}},
+		{"none known", "x", nil, 3, []string{}},
+	} {
+		if got := Nearest(test.ask, test.names, test.n); !slices.Equal(got, test.want) {
+			t.Errorf("%s: nearest to %q are %q, want %q", test.why, test.ask, got, test.want)
+		}
 	}
 }
 

@@ -1,10 +1,6 @@
 package catalog
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // Model is the architecture of a decoder: everything that its FLOPs, bytes
 // and parameters follow from. Sizes count elements, not bytes.
@@ -201,6 +197,18 @@ func (m *Model) KVElements(attention string) int64 {
 	return 2 * int64(m.NumKVHeads) * int64(m.HeadDim)
 }
 
+// KVElementsPerToken is how many numbers all layers together cache for one
+// token: the sum of [Model.KVElements] over the layers, to which linear ones
+// add nothing. Times the width of a cached number it is the growth of the KV
+// cache in bytes per token on one device while no window is full.
+func (m *Model) KVElementsPerToken() int64 {
+	var total int64
+	for _, layer := range m.Layers(0, m.NumLayers) {
+		total += int64(layer.Count) * m.KVElements(layer.Attention)
+	}
+	return total
+}
+
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
 	c := *m
@@ -381,133 +389,3 @@ func (m *Model) linearParams() int64 {
 	p += 2*heads + int64(a.ValueHeadDim)       // decay base, step bias, norm
 	return p + value*h                         // output
 }
-
-// Validate reports everything that makes the model unusable: missing or
-// impossible sizes, and a checkpoint size that the formula does not give.
-func (m *Model) Validate() error {
-	var faults []error
-	need := func(field string, value int) {
-		if value < 1 || value > maxSize {
-			faults = append(faults, fmt.Errorf("%s is %d: want 1 to %d", field, value, maxSize))
-		}
-	}
-	optional := func(field string, value int) {
-		if value < 0 || value > maxSize {
-			faults = append(faults, fmt.Errorf("%s is %d: want 0 to %d", field, value, maxSize))
-		}
-	}
-	need("num_layers", m.NumLayers)
-	if m.NumLayers > maxLayers {
-		faults = append(faults, fmt.Errorf("num_layers is %d: want at most %d", m.NumLayers, maxLayers))
-	}
-	need("hidden_size", m.HiddenSize)
-	need("num_heads", m.NumHeads)
-	need("vocab_size", m.VocabSize)
-	need("max_seq_len", m.MaxSeqLen)
-	optional("intermediate_size", m.IntermediateSize)
-	optional("window", m.Window)
-	if m.MLA == nil {
-		need("num_kv_heads", m.NumKVHeads)
-		need("head_dim", m.HeadDim)
-		if m.NumKVHeads > 0 && m.NumHeads%m.NumKVHeads != 0 {
-			faults = append(faults, fmt.Errorf("num_heads %d is not a multiple of num_kv_heads %d", m.NumHeads, m.NumKVHeads))
-		}
-	} else {
-		optional("mla.q_lora_rank", m.MLA.QLoraRank)
-		need("mla.kv_lora_rank", m.MLA.KVLoraRank)
-		need("mla.qk_nope_head_dim", m.MLA.QKNopeHeadDim)
-		optional("mla.qk_rope_head_dim", m.MLA.QKRopeHeadDim)
-		need("mla.v_head_dim", m.MLA.VHeadDim)
-	}
-	if m.MoE != nil {
-		need("moe.num_experts", m.MoE.NumExperts)
-		need("moe.experts_per_token", m.MoE.ExpertsPerToken)
-		need("moe.intermediate_size", m.MoE.IntermediateSize)
-		optional("moe.shared_intermediate_size", m.MoE.SharedIntermediateSize)
-		optional("moe.dense_layers", m.MoE.DenseLayers)
-		optional("moe.every", m.MoE.Every)
-		if m.MoE.ExpertsPerToken > m.MoE.NumExperts {
-			faults = append(faults, fmt.Errorf("moe.experts_per_token %d exceeds moe.num_experts %d", m.MoE.ExpertsPerToken, m.MoE.NumExperts))
-		}
-	}
-	if m.MoE == nil || m.MoE.DenseLayers > 0 || m.MoE.Every > 1 { // some layer is dense
-		need("intermediate_size", m.IntermediateSize)
-	}
-	for _, kind := range m.LayerPattern {
-		switch kind {
-		case FullAttention:
-		case SlidingAttention, ChunkedAttention:
-			if m.Window < 1 {
-				faults = append(faults, fmt.Errorf("layer_pattern has %q layers but window is %d", kind, m.Window))
-			}
-		case LinearAttn:
-			if m.Linear == nil {
-				faults = append(faults, errors.New(`layer_pattern has "linear" layers but linear_attention is missing`))
-			}
-		default:
-			faults = append(faults, fmt.Errorf("layer_pattern: unknown attention kind %q", kind))
-		}
-	}
-	if a := m.Linear; a != nil {
-		need("linear_attention.num_key_heads", a.NumKeyHeads)
-		need("linear_attention.num_value_heads", a.NumValueHeads)
-		need("linear_attention.key_head_dim", a.KeyHeadDim)
-		need("linear_attention.value_head_dim", a.ValueHeadDim)
-		need("linear_attention.conv_kernel", a.ConvKernel)
-	}
-	switch m.QKNorm {
-	case "", "head", "full":
-	default:
-		faults = append(faults, fmt.Errorf("qk_norm is %q: want head or full", m.QKNorm))
-	}
-	if m.Norms() < 0 || m.Norms() > 8 {
-		faults = append(faults, fmt.Errorf("norms_per_layer is %d: want 1 to 8", m.NormsPerLayer))
-	}
-	if m.DType != "" && m.DType.Bits() == 0 {
-		faults = append(faults, fmt.Errorf("unknown dtype %q", m.DType))
-	}
-	if m.ParamsTotal < 0 {
-		faults = append(faults, fmt.Errorf("params_total is %d: want 0 or more", m.ParamsTotal))
-	}
-	if len(faults) == 0 && m.sizeBound() > maxParams {
-		faults = append(faults, fmt.Errorf("the sizes give more than %g parameters", float64(maxParams)))
-	}
-	if len(faults) == 0 && m.ParamsTotal != 0 {
-		if got := m.Params().Total; got != m.ParamsTotal {
-			faults = append(faults, fmt.Errorf("params_total is %d but the architecture has %d parameters", m.ParamsTotal, got))
-		}
-	}
-	if len(faults) == 0 {
-		return nil
-	}
-	return fmt.Errorf("model %s: %w", m.Name, errors.Join(faults...))
-}
-
-// sizeBound is at least the number of parameters, computed without overflow.
-func (m *Model) sizeBound() float64 {
-	h, layer := float64(m.HiddenSize), 0.0
-	heads, dim, latent := float64(m.NumHeads+m.NumKVHeads), float64(m.HeadDim), 0.0
-	if a := m.MLA; a != nil {
-		latent = float64(a.QLoraRank) + float64(a.KVLoraRank) + float64(a.QKRopeHeadDim)
-		dim = max(dim, float64(a.QKNopeHeadDim)+float64(a.QKRopeHeadDim)+float64(a.VHeadDim))
-	}
-	layer += 8 * (heads*dim + latent + 1) * (h + latent + 1)
-	if a := m.Linear; a != nil {
-		width := float64(a.NumKeyHeads)*float64(a.KeyHeadDim) + float64(a.NumValueHeads)*(float64(a.ValueHeadDim)+1)
-		layer += 8 * width * (h + float64(a.ConvKernel))
-	}
-	layer += 4 * (float64(m.IntermediateSize) + 1) * (h + 1)
-	if e := m.MoE; e != nil {
-		layer += 4 * (float64(e.NumExperts)*(float64(e.IntermediateSize)+1) + float64(e.SharedIntermediateSize) + 1) * (h + 1)
-	}
-	layer += 2 * float64(m.Norms()) * h
-	return float64(m.NumLayers)*layer + 2*(float64(m.VocabSize)+1)*(h+1)
-}
-
-// Bounds against broken files: every count then fits an int64, and no file
-// asks for endless work.
-const (
-	maxSize   = 1 << 28
-	maxLayers = 1 << 12
-	maxParams = 1 << 60
-)

@@ -54,9 +54,8 @@ func TestParamChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := model(t, c, name)
 			p := m.Params()
-			var kv int64
+			kv := 2 * m.KVElementsPerToken()
 			for _, layer := range m.Layers(0, m.NumLayers) {
-				kv += int64(layer.Count) * m.KVElements(layer.Attention) * 2
 				if got := m.LayerParams(layer).Attention; got != want.Attention {
 					t.Errorf("attention of one %s layer has %d parameters, want %d", layer.Attention, got, want.Attention)
 				}
@@ -165,6 +164,10 @@ func TestKVElements(t *testing.T) {
 	if got := model(t, c, "Kimi-K2").KVElements(FullAttention); got != 576 {
 		t.Errorf("a latent layer caches %d numbers per token, want 512 + 64", got)
 	}
+	// 12 of 48 layers cache two heads of 256 for keys and for values.
+	if got := model(t, c, "Qwen3-Next-80B-A3B").KVElementsPerToken(); got != 12*2*2*256 {
+		t.Errorf("the attention layers cache %d numbers per token, want 12 · 1024", got)
+	}
 }
 
 // TestTablesHaveNoStrayKeys reads the tables strictly, which Builtin leaves
@@ -223,6 +226,10 @@ func TestModelValidate(t *testing.T) {
 		{"unknown kind of attention", "Qwen3-8B", func(m *Model) { m.LayerPattern = []string{"lineal"} }, `"lineal"`},
 		{"unknown kind of norm", "Qwen3-8B", func(m *Model) { m.QKNorm = "tail" }, "qk_norm"},
 		{"unknown dtype", "Qwen3-8B", func(m *Model) { m.DType = "fp17" }, `unknown dtype "fp17"`},
+		{"a checkpoint is not smaller than nothing", "Qwen3-8B", func(m *Model) { m.ParamsTotal = -1 }, "want 0 or more"},
+		{"a latent rank is needed", "DeepSeek-V3", func(m *Model) { m.MLA.KVLoraRank = 0 }, "mla.kv_lora_rank is 0"},
+		{"a linear layer without heads", "Qwen3-Next-80B-A3B", func(m *Model) { m.Linear.NumKeyHeads = 0 }, "linear_attention.num_key_heads is 0"},
+		{"too many norms", "Qwen3-8B", func(m *Model) { m.NormsPerLayer = 9 }, "norms_per_layer is 9"},
 		{"endless layers", "Qwen3-8B", func(m *Model) { m.NumLayers = 1 << 27 }, "want at most 4096"},
 		{"counts stay within 64 bits", "Mixtral-8x7B", func(m *Model) {
 			m.ParamsTotal, m.MoE.NumExperts, m.MoE.IntermediateSize, m.HiddenSize = 0, 1<<28, 1<<28, 1<<28

@@ -36,7 +36,7 @@ models:
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the variant differs (-want +got):\n%s", diff)
 	}
-	if base.MoE.NumExperts != 256 || model(t, merged, "DeepSeek-R1").Name != "DeepSeek-V3" {
+	if base.MoE.NumExperts != 256 || model(t, merged, "DeepSeek-V3.1").Name != "DeepSeek-V3" {
 		t.Error("the base was changed")
 	}
 	if _, err := c.Model("deeper"); err == nil {
@@ -50,7 +50,7 @@ func TestOverlayReplacesAndAdds(t *testing.T) {
 models:
   - base: Qwen3-8B          # no name: this very entry
     max_seq_len: 131072
-  - name: DeepSeek-R1       # an alias below becomes an entry
+  - name: DeepSeek-V3.1     # an alias below becomes an entry
     base: Qwen3-8B
   - {name: tiny, type: llama, num_layers: 2, hidden_size: 64, num_heads: 4, num_kv_heads: 2, head_dim: 16,
      intermediate_size: 128, vocab_size: 100, max_seq_len: 32, params_total: 86848, source: me}
@@ -58,7 +58,7 @@ models:
 	if m := model(t, merged, "Qwen/Qwen3-8B"); m.MaxSeqLen != 131072 || m.Name != "Qwen3-8B" {
 		t.Errorf("the entry was not replaced: %+v", m)
 	}
-	if m := model(t, merged, "DeepSeek-R1"); m.Name != "DeepSeek-R1" || m.HiddenSize != 4096 {
+	if m := model(t, merged, "DeepSeek-V3.1"); m.Name != "DeepSeek-V3.1" || m.HiddenSize != 4096 {
 		t.Errorf("the file's name did not win over an alias: %+v", m)
 	}
 	if m := model(t, merged, "DeepSeek-V3-0324"); m.Name != "DeepSeek-V3" {

@@ -73,7 +73,7 @@ type Settings struct {
 	// uses, 0..1. Default 1: uniform routing.
 	ExpertSkew float64 `json:"expert_skew"`
 	// ExpertImbalance is the load of the busiest expert-parallel rank over
-	// the mean, at least 1. Default 1.
+	// the mean, a ratio of at least 1. Default 1.
 	ExpertImbalance float64 `json:"expert_imbalance"`
 	// DispatchOnce sends a token once to each rank that holds any of its
 	// experts, instead of once for each expert.

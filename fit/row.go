@@ -319,7 +319,7 @@ func (r *Row) summarise() {
 	sorted := slices.Sorted(slices.Values(r.samples))
 	warm := make([]float64, 0, len(sorted))
 	for i, s := range sorted {
-		if len(sorted) > 1 && s > coldRatio*medianWithout(sorted, i) {
+		if len(sorted) > 1 && s > coldRatio*stat.MedianWithout(sorted, i) {
 			r.Cold++
 			continue
 		}
@@ -337,17 +337,4 @@ func (r *Row) summarise() {
 	r.Noise = stat.Median(away)
 	r.Mean = stat.Mean(r.means)
 	r.samples, r.means = nil, nil
-}
-
-// medianWithout is the median of a sorted sample of at least two values
-// without its i-th.
-func medianWithout(sorted []float64, i int) float64 {
-	at := func(k int) float64 {
-		if k >= i {
-			k++
-		}
-		return sorted[k]
-	}
-	n := len(sorted) - 1
-	return (at((n-1)/2) + at(n/2)) / 2
 }

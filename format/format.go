@@ -39,7 +39,7 @@ type Limits struct {
 // WithDefaults fills in what is not set.
 func (l Limits) WithDefaults() Limits {
 	if l.Bytes == 0 {
-		l.Bytes = 124 << 20
+		l.Bytes = 128 << 20
 	}
 	if l.Depth == 0 {
 		l.Depth = 64

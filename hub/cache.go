@@ -56,6 +56,12 @@ func (c *Client) cached(repo repository, file string) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseEntry(path, text, repo, file)
+}
+
+// parseEntry reads the text of the entry at path, which must be that of the
+// given file: a cache may hold anything that somebody put there.
+func parseEntry(path string, text []byte, repo repository, file string) (*entry, error) {
 	var e entry
 	if err := json.Unmarshal(text, &e); err != nil {
 		return nil, &FileError{File: path, Problem: "the cache entry is damaged", Err: err}
@@ -66,13 +72,26 @@ func (c *Client) cached(repo repository, file string) (*entry, error) {
 	if e.ID != repo.id || e.Revision != repo.revision || e.File != file || e.SHA256 != digest(e.Body) || len(e.Body) > MaxConfigBytes {
 		return nil, &FileError{File: path, Problem: "the cache entry is damaged: its content does not match its checksum"}
 	}
+	if !validETag(e.ETag) || !validCommit(e.Commit) {
+		return nil, &FileError{File: path, Problem: "the cache entry is damaged: its revision is none"}
+	}
 	return &e, nil
 }
 
+// validETag reports whether a tag can be sent back to the hub.
+func validETag(tag string) bool {
+	return len(tag) <= 256 && !strings.ContainsFunc(tag, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// validCommit reports whether a text is a commit, or none.
+func validCommit(commit string) bool {
+	return len(commit) <= 64 && strings.Trim(commit, "0123456789abcdef") == ""
+}
+
 // store writes an entry so that a reader sees the old one or the new one and
-// never a part.
+// never a part. A body that is too long for the cache is not kept.
 func (c *Client) store(e *entry) error {
-	if c.CacheDir == "" {
+	if c.CacheDir == "" || len(e.Body) > MaxConfigBytes {
 		return nil
 	}
 	e.Schema, e.Version, e.Endpoint, e.SHA256 = cacheSchema, cacheVersion, c.shownEndpoint(), digest(e.Body)

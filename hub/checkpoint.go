@@ -95,7 +95,7 @@ func decoderParams(tensors []Tensor, m *catalog.Model) int64 {
 	for _, t := range tensors {
 		name := t.Name
 		switch {
-		case foreignTensor(name), m.TieEmbeddings && strings.HasSuffix(name, "lm_head.weight"):
+		case foreignTensor(name), m.TieEmbeddings && isHead(name):
 			continue
 		case strings.HasSuffix(name, ".qweight"), strings.HasSuffix(name, ".weight_packed"), strings.HasSuffix(name, "_blocks"),
 			strings.HasSuffix(name, ".weight") && (t.DType == "U8" || t.DType == "I32"):

@@ -61,21 +61,20 @@ func (c *Client) fromHub(ctx context.Context, repo repository) (*found, error) {
 		return nil, &AccessError{Reason: MissingFile, ID: repo.id, Revision: repo.revision, File: configFile, Endpoint: c.shownEndpoint()}
 	}
 	files.config, files.commit = config.Body, config.Commit
-	if strings.Contains(string(config.Body), `"quantization_config"`) {
-		return files, nil
-	}
 	// Only ModelOpt describes its quantisation in a file of its own. The
 	// architecture does not hang on it.
-	quant, err := c.file(ctx, repo, quantFile, config.Commit, files)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, err
-	case err != nil:
-		files.warnings = append(files.warnings, "whether the weights are quantised is not known: "+err.Error())
-	case quant != nil && !quant.Absent:
-		files.quant = quant.Body
+	if !strings.Contains(string(config.Body), `"quantization_config"`) {
+		quant, err := c.file(ctx, repo, quantFile, config.Commit, files)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, err
+		case err != nil:
+			files.warnings = append(files.warnings, "whether the weights are quantised is not known: "+err.Error())
+		case quant != nil && !quant.Absent:
+			files.quant = quant.Body
+		}
 	}
-	return files, nil
+	return files, c.fetchCheckpoint(ctx, repo, files)
 }
 
 // file gets one file of a repository. A cached one is revalidated, unless it
@@ -95,6 +94,7 @@ func (c *Client) file(ctx context.Context, repo repository, name, commit string,
 	if err != nil {
 		access, ok := errors.AsType[*AccessError](err)
 		if ok && old != nil && ctx.Err() == nil && (access.Reason == Unreachable || access.Reason == RateLimited) {
+			files.stale = true
 			files.warnings = append(files.warnings, "taken from the cache without asking whether it is current: "+err.Error())
 			return old, nil
 		}
@@ -122,11 +122,19 @@ func (c *Client) fetch(ctx context.Context, repo repository, name string, old *e
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	fault := &AccessError{ID: repo.id, Revision: repo.revision, File: name, Endpoint: c.shownEndpoint(), SentToken: c.Token != ""}
-	response, commit, err := c.get(limited, base, repo, name, old)
+	span := ""
+	if name == weightsFile {
+		span = "bytes=0-7"
+	}
+	response, commit, err := c.get(limited, base, repo, name, old, span)
 	if err != nil {
 		return nil, c.lost(ctx, limited, fault, err)
 	}
 	defer response.Body.Close()
+	fresh := &entry{ID: repo.id, Revision: repo.revision, File: name, ETag: response.Header.Get("ETag"), Commit: commit}
+	if !validETag(fresh.ETag) {
+		fresh.ETag = ""
+	}
 	if response.StatusCode == http.StatusNotModified && old != nil {
 		if commit != "" && commit != old.Commit {
 			moved := *old
@@ -135,35 +143,58 @@ func (c *Client) fetch(ctx context.Context, repo repository, name string, old *e
 		}
 		return old, nil
 	}
-	if response.StatusCode != http.StatusOK {
+	switch {
+	case response.StatusCode == http.StatusPartialContent && span != "":
+		fresh.Body, err = c.header(limited, base, repo, response.Body)
+	case response.StatusCode == http.StatusOK && span != "":
+		return fresh, nil // no ranges here, and nobody wants the weights
+	case response.StatusCode == http.StatusOK:
+		fresh.Body, err = describe(name, response.Body)
+	default:
 		c.classify(response, fault)
 		// A mirror may not give codes; that the repository is there is known
 		// by the time its second file is asked for.
-		lacking := name == quantFile && response.StatusCode == http.StatusNotFound
+		lacking := name != configFile && response.StatusCode == http.StatusNotFound
 		if fault.Reason == MissingFile || lacking {
 			return &entry{ID: repo.id, Revision: repo.revision, File: name, Commit: commit, Absent: true}, nil
 		}
 		return nil, fault
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, MaxConfigBytes+1))
+	if bad, ok := errors.AsType[*FileError](err); ok {
+		fault.Reason, fault.Err = BadAnswer, bad
+		return nil, fault
+	}
 	if err != nil {
-		return nil, c.lost(ctx, limited, fault, fmt.Errorf("the answer ended after %d bytes: %w", len(body), err))
+		return nil, c.lost(ctx, limited, fault, err)
 	}
-	if len(body) > MaxConfigBytes {
-		fault.Reason, fault.Detail = BadAnswer, fmt.Sprintf("the file is longer than %d bytes", MaxConfigBytes)
-		return nil, fault
+	return fresh, nil
+}
+
+// describe reads the body of a file that describes a model and checks that it
+// can be one. Of an index only what the comparison needs is kept.
+func describe(name string, body io.Reader) ([]byte, error) {
+	limit := MaxConfigBytes
+	if name == indexFile {
+		limit = maxIndexBytes
 	}
-	if _, err := parseObject(name, body); err != nil {
-		fault.Reason, fault.Err = BadAnswer, err
-		return nil, fault
+	text, err := io.ReadAll(io.LimitReader(body, int64(limit)+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the answer ended after %d bytes: %w", len(text), err)
+	case len(text) > limit:
+		return nil, &FileError{File: name, Problem: fmt.Sprintf("the file is longer than %d bytes", limit)}
+	case name == indexFile:
+		return reduceIndex(name, text)
 	}
-	return &entry{ID: repo.id, Revision: repo.revision, File: name, ETag: response.Header.Get("ETag"), Commit: commit, Body: body}, nil
+	_, err = parseObject(name, text)
+	return text, err
 }
 
 // get sends the request and follows redirects by hand: the token goes to the
-// endpoint's own scheme, host and port only. commit is the first one that an
-// answer names.
-func (c *Client) get(ctx context.Context, base *url.URL, repo repository, name string, old *entry) (response *http.Response, commit string, err error) {
+// endpoint's own scheme, host and port only. A span asks for a part of the
+// file ("bytes=0-7"), "" for all of it. commit is the first one that an answer
+// names.
+func (c *Client) get(ctx context.Context, base *url.URL, repo repository, name string, old *entry, span string) (response *http.Response, commit string, err error) {
 	client := http.Client{}
 	if c.HTTP != nil {
 		client = *c.HTTP
@@ -182,6 +213,9 @@ func (c *Client) get(ctx context.Context, base *url.URL, repo repository, name s
 		}
 		if old != nil && old.ETag != "" && !old.Absent {
 			request.Header.Set("If-None-Match", old.ETag)
+		}
+		if span != "" {
+			request.Header.Set("Range", span)
 		}
 		response, err = client.Do(request)
 		if err != nil {
@@ -212,11 +246,10 @@ func (c *Client) get(ctx context.Context, base *url.URL, repo repository, name s
 
 // commitOf is the commit that an answer names, if it looks like one.
 func commitOf(response *http.Response) string {
-	commit := response.Header.Get("X-Repo-Commit")
-	if len(commit) > 64 || strings.Trim(commit, "0123456789abcdef") != "" {
-		return ""
+	if commit := response.Header.Get("X-Repo-Commit"); validCommit(commit) {
+		return commit
 	}
-	return commit
+	return ""
 }
 
 // classify reads the reason of a refusal. The hub names it in X-Error-Code;

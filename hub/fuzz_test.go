@@ -2,6 +2,7 @@ package hub
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,50 @@ func FuzzSafetensorsHeader(f *testing.F) {
 		}
 		if header.Bytes < 0 || header.Bytes > int64(len(file)) {
 			t.Errorf("%d bytes of tensors in a file of %d", header.Bytes, len(file))
+		}
+	})
+}
+
+// FuzzCacheEntry: whatever lies in the cache, what is accepted belongs to the
+// file asked for, is as it was stored, and can be sent back to the hub; the
+// rest is an error of one line that names the entry.
+func FuzzCacheEntry(f *testing.F) {
+	repo := repository{id: "org/name", revision: "main"}
+	c := &Client{CacheDir: f.TempDir()}
+	for _, e := range []*entry{
+		{ETag: `"e1"`, Commit: "0123abcd", Body: []byte(`{"model_type": "llama"}`)},
+		{Absent: true, Commit: "0123abcd"},
+		{ETag: "a\r\nb"},
+		{Commit: "../x"},
+	} {
+		e.ID, e.Revision, e.File = repo.id, repo.revision, configFile
+		if err := c.store(e); err != nil {
+			f.Fatal(err)
+		}
+		text, err := os.ReadFile(c.entryPath(repo, configFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+		f.Add(text[:len(text)/2])
+	}
+	f.Add([]byte("null"))
+	f.Add([]byte(`{"schema": "llmprof/hub-cache", "version": "2.0"}`))
+	f.Add([]byte(`{"body": 7}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		e, err := parseEntry("e.json", text, repo, configFile)
+		if err != nil {
+			if !oneLineAbout(err, "e.json") {
+				t.Errorf("error %q", err)
+			}
+			return
+		}
+		if e.ID != repo.id || e.Revision != repo.revision || e.File != configFile || e.SHA256 != digest(e.Body) || len(e.Body) > len(text) {
+			t.Errorf("accepted %+v", e)
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/"+e.Commit, http.NoBody)
+		if err != nil || strings.ContainsAny(e.ETag, "\r\n\x00") || strings.Contains(request.URL.Path, "..") {
+			t.Errorf("accepted the tag %q and the commit %q: %v", e.ETag, e.Commit, err)
 		}
 	})
 }

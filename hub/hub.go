@@ -12,15 +12,18 @@
 //     from the network.
 //
 // Only descriptions are read, never weights: config.json by [ParseConfig],
-// hf_quant_config.json by [ParseQuantConfig], the headers of safetensors files
-// by [ParseSafetensors] and of GGUF files by [ParseGGUF]. All of them treat
+// hf_quant_config.json by [ParseQuantConfig], the index of a checkpoint by
+// [ParseIndex], the headers of safetensors files by [ParseSafetensors] and of
+// GGUF files by [ParseGGUF]. What a header or an index says about the size is
+// held against the architecture; where they differ a warning names both. All of them treat
 // their input as hostile: sizes are bounded, errors name the file and the
 // place, and an architecture that is not known is refused by an
 // [*UnsupportedError] rather than guessed.
 //
 // [ClientFromEnv] honours HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and
-// HF_ENDPOINT as the hub's own tools do. The token is sent to the endpoint and
-// to nobody else, is never stored, and stands in no error. What goes wrong on
+// HF_ENDPOINT as the hub's own tools do, and the token that "hf auth login"
+// keeps. The token is sent to the endpoint and to nobody else, is never
+// stored, and stands in no error. What goes wrong on
 // the way to the hub is an [*AccessError] with a [Reason] and a hint.
 package hub
 
@@ -31,6 +34,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +71,9 @@ type Client struct {
 	Home string
 	// Offline forbids the network.
 	Offline bool
+	// SkipCheckpoint leaves out the comparison with the size of a hub
+	// repository's checkpoint, which costs one to three small requests.
+	SkipCheckpoint bool
 	// Timeout bounds one request; 0 means [DefaultTimeout].
 	Timeout time.Duration
 	// HTTP sends the requests; nil means a client of its own. Redirects are
@@ -94,7 +101,10 @@ type Resolved struct {
 // user whose home folder is home: HF_TOKEN (older HUGGING_FACE_HUB_TOKEN),
 // HF_HOME, HF_HUB_CACHE (older HUGGINGFACE_HUB_CACHE), HF_HUB_OFFLINE,
 // HF_ENDPOINT, XDG_CACHE_HOME and, for llmprof's own cache, LLMPROF_CACHE_DIR.
-// The catalog is left to the caller.
+// Where the environment has no token, the one that "hf auth login" stored is
+// read from HF_TOKEN_PATH, else from the file "token" in HF_HOME.
+// HF_HUB_DISABLE_IMPLICIT_TOKEN leaves that file alone. The catalog is left to
+// the caller.
 func ClientFromEnv(getenv func(string) string, home string) *Client {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -105,10 +115,10 @@ func ClientFromEnv(getenv func(string) string, home string) *Client {
 		return ""
 	}
 	c := &Client{Endpoint: first("HF_ENDPOINT"), Token: first("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"), Home: home}
-	switch strings.ToUpper(first("HF_HUB_OFFLINE")) {
-	case "1", "ON", "YES", "TRUE":
-		c.Offline = true
+	isSet := func(name string) bool {
+		return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(first(name)))
 	}
+	c.Offline = isSet("HF_HUB_OFFLINE")
 	expand := func(path string) string {
 		if rest, ok := strings.CutPrefix(path, "~"); ok && home != "" && (rest == "" || rest[0] == '/') {
 			return filepath.Join(home, rest)
@@ -119,20 +129,45 @@ func ClientFromEnv(getenv func(string) string, home string) *Client {
 	if caches == "" && home != "" {
 		caches = filepath.Join(home, ".cache")
 	}
+	hubHome := expand(first("HF_HOME"))
 	if caches != "" {
 		c.CacheDir = filepath.Join(caches, "llmprof")
-		c.HubCacheDir = filepath.Join(caches, "huggingface", "hub")
+		if hubHome == "" {
+			hubHome = filepath.Join(caches, "huggingface")
+		}
+	}
+	tokenFile := expand(first("HF_TOKEN_PATH"))
+	if hubHome != "" {
+		c.HubCacheDir = filepath.Join(hubHome, "hub")
+		if tokenFile == "" {
+			tokenFile = filepath.Join(hubHome, "token")
+		}
 	}
 	if dir := first("LLMPROF_CACHE_DIR"); dir != "" {
 		c.CacheDir = expand(dir)
 	}
-	if dir := first("HF_HOME"); dir != "" {
-		c.HubCacheDir = filepath.Join(expand(dir), "hub")
-	}
 	if dir := first("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"); dir != "" {
 		c.HubCacheDir = expand(dir)
 	}
+	if c.Token == "" && tokenFile != "" && !isSet("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+		c.Token = storedToken(tokenFile)
+	}
 	return c
+}
+
+// storedToken reads the token that the hub's own tools store. A file that is
+// not there, or holds something else than one word of visible ASCII, gives
+// none: public repositories need no token.
+func storedToken(path string) string {
+	text, err := readText(path, 4<<10)
+	if err != nil {
+		return ""
+	}
+	token := strings.TrimSpace(string(text))
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return ""
+	}
+	return token
 }
 
 // Model resolves a reference: a path, a catalog name or a hub id, in that
@@ -182,18 +217,25 @@ func (c *Client) Model(ctx context.Context, ref string) (*Resolved, error) {
 type repository struct{ id, revision string }
 
 const (
-	configFile = "config.json"
-	quantFile  = "hf_quant_config.json"
+	configFile  = "config.json"
+	quantFile   = "hf_quant_config.json"
+	indexFile   = "model.safetensors.index.json"
+	weightsFile = "model.safetensors"
 )
 
 // found are the files of a repository that describe the model.
 type found struct {
 	config []byte
 	quant  []byte // nil where there is none
+	// index is the index of a checkpoint in several files, header the header
+	// of one in a single file; nil where there is none or it was not read.
+	index, header []byte
 	// commit is the revision's commit; "" where it is not known.
 	commit   string
 	origin   string
 	warnings []string
+	// stale says that the hub could not be asked whether the cache is current.
+	stale bool
 }
 
 // resolve turns the files into a model.
@@ -214,7 +256,8 @@ func (f *found) resolve(repo repository) (*Resolved, error) {
 	m.HubID = repo.id
 	_, m.Name, _ = strings.Cut(repo.id, "/")
 	m.Source = f.origin
-	return &Resolved{Model: m, Origin: f.origin, Revision: f.commit, Warnings: warnings}, nil
+	facts, more := f.compare(repo, m)
+	return &Resolved{Model: m, Origin: f.origin, Revision: f.commit, Facts: facts, Warnings: append(warnings, more...)}, nil
 }
 
 // checkRepo refuses what cannot be a hub id before it becomes part of a path
@@ -273,6 +316,9 @@ func (c *Client) fromHubCache(_ context.Context, repo repository) (*found, error
 	files := &found{config: config, commit: commit, origin: fmt.Sprintf("hub: %s@%s (Hugging Face cache)", repo.id, repo.revision)}
 	if quant, err := readText(filepath.Join(snapshot, quantFile), MaxConfigBytes); err == nil {
 		files.quant = quant
+	}
+	if index, err := readText(filepath.Join(snapshot, indexFile), maxIndexBytes); err == nil && !c.SkipCheckpoint {
+		files.index = index
 	}
 	return files, nil
 }

@@ -84,8 +84,8 @@ func TestHubModel(t *testing.T) {
 		why  string
 		want []string
 	}{
-		{"first the files are fetched", []string{"config.json", "hf_quant_config.json"}},
-		{"then the config is revalidated, and the commit tells that the other is still not there", []string{`config.json "e1"`}},
+		{"first the files are fetched", []string{"config.json", "hf_quant_config.json", "model.safetensors.index.json", "model.safetensors"}},
+		{"then the config is revalidated, and the commit tells that the others are still not there", []string{`config.json "e1"`}},
 	} {
 		resolved, err := c.Model(t.Context(), "Qwen/Qwen3-8B")
 		if err != nil {
@@ -272,7 +272,7 @@ func TestHubTokenIsNotStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := filepath.Glob(filepath.Join(c.CacheDir, "hub", "*"))
-	if err != nil || len(entries) != 2 {
+	if err != nil || len(entries) != 4 {
 		t.Fatalf("cache holds %q, %v", entries, err)
 	}
 	for _, file := range entries {
@@ -528,6 +528,44 @@ func TestClientFromEnv(t *testing.T) {
 	}
 	if got := *ClientFromEnv(func(string) string { return "" }, ""); got != (Client{}) {
 		t.Errorf("without a home folder: got %+v", got)
+	}
+}
+
+func TestStoredToken(t *testing.T) {
+	home := t.TempDir()
+	for name, text := range map[string]string{
+		".cache/huggingface/token": "stored\n", "hf/token": "\tmoved ", "elsewhere": "named", "xdg/huggingface/token": "xdg",
+		"words/token": "two words", "binary/token": "\x00\xff", "long/token": strings.Repeat("x", 5<<10),
+	} {
+		path := filepath.Join(home, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		why  string
+		env  map[string]string
+		want string
+	}{
+		{"where hf auth login puts it", nil, "stored"},
+		{"it moves with HF_HOME", map[string]string{"HF_HOME": "~/hf"}, "moved"},
+		{"and with XDG_CACHE_HOME", map[string]string{"XDG_CACHE_HOME": "~/xdg"}, "xdg"},
+		{"HF_TOKEN_PATH names it", map[string]string{"HF_HOME": "~/hf", "HF_TOKEN_PATH": "~/elsewhere"}, "named"},
+		{"the environment's token wins", map[string]string{"HF_TOKEN": "env"}, "env"},
+		{"the user may not want it to be sent", map[string]string{"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}, ""},
+		{"no file, no token", map[string]string{"HF_HOME": "~/nowhere"}, ""},
+		{"a folder is no token", map[string]string{"HF_TOKEN_PATH": "~/hf"}, ""},
+		{"nor are words", map[string]string{"HF_HOME": "~/words"}, ""},
+		{"nor binary data", map[string]string{"HF_HOME": "~/binary"}, ""},
+		{"nor a long file", map[string]string{"HF_HOME": "~/long"}, ""},
+	}
+	for _, test := range tests {
+		if got := ClientFromEnv(func(key string) string { return test.env[key] }, home).Token; got != test.want {
+			t.Errorf("%s: got %q, want %q", test.why, got, test.want)
+		}
 	}
 }
 

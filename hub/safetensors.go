@@ -187,6 +187,8 @@ type Index struct {
 	TotalBytes int64
 	// Files are the checkpoint's files, sorted.
 	Files []string
+	// Tensors are the names of the stored tensors, sorted.
+	Tensors []string
 }
 
 // maxShards bounds the files of one checkpoint.
@@ -208,7 +210,8 @@ func ParseIndex(name string, text []byte) (*Index, error) {
 		return nil, root.notes.err
 	}
 	seen := map[string]bool{}
-	for _, key := range sortedKeys(weights.fields) {
+	index.Tensors = sortedKeys(weights.fields)
+	for _, key := range index.Tensors {
 		file := weights.word(key)
 		if root.notes.err == nil && (!filepath.IsLocal(file) || strings.ContainsAny(file, `/\`)) {
 			weights.fail(key, fmt.Sprintf("is %q: want the name of a file in the same folder", shorten(file)))

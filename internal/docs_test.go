@@ -245,12 +245,16 @@ func (r runner) check(t *testing.T, p page) []string {
 		if !ran || matches(trimEmpty(c.want), got) {
 			continue
 		}
-		report := t.Errorf
-		if *updateDocs && p.lines != nil {
+		report, update := t.Errorf, *updateDocs && p.lines != nil
+		if update && newlyFails(c.want, got) {
+			t.Errorf("%s:%d: $ %s: the command fails and the page does not say so: mend it, or write its exit status on the page first", p.name, c.line, c.text)
+			update = false
+		}
+		if update {
 			report = t.Logf
 		}
 		report("%s:%d: $ %s\nthe page shows:\n%s\nprinted is:\n%s", p.name, c.line, c.text, indent(c.want), indent(got))
-		if p.lines != nil {
+		if update {
 			from := c.from + grown
 			fresh = slices.Replace(fresh, from, from+len(c.want), got...)
 			grown += len(got) - len(c.want)
@@ -259,12 +263,19 @@ func (r runner) check(t *testing.T, p page) []string {
 	return fresh
 }
 
+// newlyFails reports whether a command ends with a status that the page does
+// not show: -update-docs must not turn a fault into documentation.
+func newlyFails(want, got []string) bool {
+	status := func(line string) bool { return strings.HasPrefix(line, "exit status ") }
+	return len(got) > 0 && status(got[len(got)-1]) && !slices.ContainsFunc(want, status)
+}
+
 // indent sets lines off from the message around them.
 func indent(lines []string) string { return "\t" + strings.Join(lines, "\n\t") }
 
 // TestDocs runs the commands of every page of the documentation with a fresh
 // binary and compares what they print with what the page shows. Run with
-// -update-docs to rewrite the pages.
+// -update-docs to rewrite the pages, but for commands that fail and did not.
 func TestDocs(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the pages are written for a POSIX shell")
@@ -440,6 +451,27 @@ func TestPageMatching(t *testing.T) {
 				t.Errorf("%q against %q: %v, want %v", test.want, test.got, got, test.ok)
 			}
 		})
+	}
+}
+
+func TestUpdateKeepsFaultsOut(t *testing.T) {
+	tests := []struct {
+		why       string
+		want, got []string
+		fails     bool
+	}{
+		{why: "other output", want: []string{"a"}, got: []string{"b"}},
+		{why: "a failure that is new", want: []string{"a"}, got: []string{"error: b", "exit status 1"}, fails: true},
+		{why: "a failure where nothing was shown", got: []string{"exit status 1"}, fails: true},
+		{why: "a failure that the page shows", want: []string{"error: a", "exit status 2"}, got: []string{"error: b", "exit status 1"}},
+		{why: "a failure that is mended", want: []string{"exit status 2"}, got: []string{"a"}},
+		{why: "an output that only speaks of a status", got: []string{"exit status 0 means success", "ok"}},
+		{why: "nothing at all"},
+	}
+	for _, test := range tests {
+		if got := newlyFails(test.want, test.got); got != test.fails {
+			t.Errorf("%s: %v, want %v", test.why, got, test.fails)
+		}
 	}
 }
 

@@ -28,6 +28,12 @@ func TestRulesRefuse(t *testing.T) {
 			want: []string{"3: package cost imports net/http"},
 		},
 		{
+			why:  "path/filepath globs and walks",
+			text: "package cost\n\nimport \"path/filepath\"\n\nvar _ = filepath.SkipDir\n",
+			want: []string{"3: package cost imports path/filepath"},
+		},
+		{why: "path only joins names", text: "package cost\n\nimport \"path\"\n\nfunc f() string { return path.Base(\"\") }\n"},
+		{
 			why: "a subpackage is as pure as its room", folder: "sim/replay",
 			text: "package replay\n\nimport \"database/sql\"\n\nvar _ sql.DB\n",
 			want: []string{"3: package sim/replay imports database/sql"},
@@ -122,6 +128,25 @@ func TestRulesRefuse(t *testing.T) {
 		{
 			why:  "in a comment, the key, the name or the struct's comment",
 			text: "package cost\n\n// A is a cost.\ntype A struct {\n\tTime float64 // in seconds\n\tMean float64 `json:\"mean_s,omitempty\"`\n\tStepMs float64\n}\n\n// B holds seconds.\ntype B struct{ Time float64 }\n",
+		},
+		{
+			why:  "a comment without a unit",
+			text: "package cost\n\n// A is a cost of two tokens.\ntype A struct {\n\t// Time is how long it takes.\n\tTime float64\n\tMean float64 // of the samples\n}\n",
+			want: []string{"6: field A.Time", "7: field A.Mean"},
+		},
+		{
+			why:  "letters that are also endings",
+			text: "package cost\n\n// A is a cost.\ntype A struct {\n\t// Time is the device's, not W.\n\tTime float64\n\tRate float64 // per s\n\tPower float64 // in W\n}\n",
+			want: []string{"6: field A.Time"},
+		},
+		{
+			why:  "the comment over a group of lines speaks of them, not of the next group",
+			text: "package cost\n\n// A is a cost.\ntype A struct {\n\t// Bounds, in tokens.\n\tLow float64\n\tHigh float64\n\n\tMean float64\n}\n",
+			want: []string{"9: field A.Mean"},
+		},
+		{
+			why:  "a struct's comment that speaks of all its numbers",
+			text: "package cost\n\n// A is a cost. All times\n// are in seconds.\ntype A struct {\n\tTime float64\n\t// Mean of the samples.\n\tMean float64\n}\n",
 		},
 		{
 			why:  "errors are parts of sentences",

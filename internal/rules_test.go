@@ -70,7 +70,9 @@ func forbiddenImports(folder string, src source, report func(token.Pos, string))
 		network := first == "net" && imported != "net/url" && imported != "net/netip"
 		process := imported == "os/exec" || imported == "os/signal" || imported == "syscall" || imported == "plugin"
 		database := first == "database"
-		files := imported == "os" || first == "os" || imported == "io/ioutil"
+		// path/filepath looks at the disk (Glob, WalkDir, EvalSymlinks); path
+		// joins names and knows no disk.
+		files := imported == "os" || first == "os" || imported == "io/ioutil" || imported == "path/filepath"
 		switch reachOf(folder) {
 		case pure:
 			if network || process || database || files {
@@ -329,8 +331,9 @@ func exportedReceiver(recv *ast.FieldList) bool {
 }
 
 // floatUnits asks an exported field of a plain floating-point type to name
-// its unit: in its comment, in the suffix of its name or key, or in the
-// comment of its struct.
+// its unit: in its own comment, in the suffix of its name or key, in the
+// comment over its group of lines, or in a comment of the struct that speaks
+// of all its numbers. Any other comment does not do.
 func floatUnits(_ string, src source, report func(token.Pos, string)) {
 	if src.test() || src.file.Name.Name == "main" {
 		return
@@ -343,11 +346,16 @@ func floatUnits(_ string, src source, report func(token.Pos, string)) {
 		for _, spec := range gen.Specs {
 			typed := spec.(*ast.TypeSpec)
 			body, ok := typed.Type.(*ast.StructType)
-			if !ok || !typed.Name.IsExported() || unitWord().MatchString(gen.Doc.Text()+typed.Doc.Text()) {
+			if !ok || !typed.Name.IsExported() || unitOfAll(gen.Doc.Text()+typed.Doc.Text()) {
 				continue
 			}
+			group, last := "", 0 // the comment over the lines that end at last
 			for _, field := range body.Fields.List {
-				if !plainFloat(field.Type) || !blank(field.Doc) || !blank(field.Comment) {
+				if !blank(field.Doc) || src.fset.Position(field.Pos()).Line != last+1 {
+					group = field.Doc.Text()
+				}
+				last = src.fset.Position(field.End()).Line
+				if !plainFloat(field.Type) || unitWord().MatchString(group+field.Comment.Text()) {
 					continue
 				}
 				for _, name := range field.Names {
@@ -360,9 +368,29 @@ func floatUnits(_ string, src source, report func(token.Pos, string)) {
 	}
 }
 
-// unitWord matches a comment that names a unit.
+// unitWord matches a text that names a unit, or says that there is none. The
+// letters that are units and also words or endings count after "in", "per" or
+// a slash only.
 func unitWord() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)\b(seconds?|milliseconds?|ms|µs|bytes?|gib|flops?|flop/s|tokens?|watts?|joules?|percent|shares?|fractions?|ratios?|units? of|counts?|dimensionless|0\.\.1)\b`)
+	return regexp.MustCompile(`(?i)\b(seconds?|milliseconds?|microseconds?|nanoseconds?|ms|µs|us|ns|hours?|` +
+		`bytes?|bits?|[kmgt]i?b|gbit/s|flops?|flop/s|operations|tokens|sequences|requests|steps|watts?|joules?|kwh|hz|` +
+		`percent|shares?|fractions?|probability|ratios?|factors?|multiples?|times (as|the)|counts?|numbers? of|dimensionless|without (a )?unit|` +
+		`same unit|units? of|octaves?|log|ln|powers? of|dollars?|usd|euros?|0 to 1|0\.\.1)\b|µs\b|%|0 (<|≤) |` +
+		`\b(in|per) (s|w|j|h)\b|/(s|h)\b`)
+}
+
+// unitOfAll reports whether the comment of a struct names one unit for all
+// its numbers: "All times are in seconds", "Figures in bytes", "B holds
+// seconds". A unit that only occurs in it says nothing about the fields.
+func unitOfAll(text string) bool {
+	general := regexp.MustCompile(`(?i)\b(all|every|each|times|durations|numbers|values|figures|sizes|rates|shares|holds)\b`)
+	for sentence := range strings.SplitSeq(text, ". ") {
+		sentence = strings.ReplaceAll(sentence, "\n", " ")
+		if at := general.FindStringIndex(sentence); at != nil && unitWord().MatchString(sentence[at[0]:]) {
+			return true
+		}
+	}
+	return false
 }
 
 // unitSuffix reports whether a field's name or its key in a file ends in a

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/stat"
 	"github.com/llmprof/llmprof/unit"
 )
 
@@ -223,7 +224,8 @@ func (l *linter) coldStarts() {
 		}
 		sorted := slices.Sorted(slices.Values(p.Samples))
 		for k, s := range p.Samples {
-			if m := medianWithout(sorted, s); s > l.opts.ColdFactor*m {
+			at, _ := slices.BinarySearch(sorted, s)
+			if m := stat.MedianWithout(sorted, at); s > l.opts.ColdFactor*m {
 				cold = append(cold, hit{Flag{i, k}, fmt.Sprintf("%s: run %d took %v, the others %v", describe(p), k+1, unit.Seconds(s), unit.Seconds(m))})
 			}
 		}
@@ -232,20 +234,6 @@ func (l *linter) coldStarts() {
 		fmt.Sprintf("runs that took more than %g times the median of the others: not warmed up, or disturbed; use medians", l.opts.ColdFactor), cold)
 	l.report(RuleColdStart, SeverityNote,
 		"the spread over runs hints at a cold run, but the runs were not kept", hidden)
-}
-
-// medianWithout is the median of a sorted sample of at least two values after
-// one occurrence of s is taken out.
-func medianWithout(sorted []float64, s float64) float64 {
-	out, _ := slices.BinarySearch(sorted, s)
-	at := func(i int) float64 {
-		if i >= out {
-			i++
-		}
-		return sorted[i]
-	}
-	n := len(sorted) - 1
-	return (at((n-1)/2) + at(n/2)) / 2
 }
 
 // key is what two points must share to be the same measurement.

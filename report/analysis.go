@@ -81,6 +81,7 @@ type ParamsKeys struct {
 
 // FLOPsKeys count the matrix work of the whole model.
 type FLOPsKeys struct {
+	// Prefill and DecodeStep are in FLOPs.
 	Prefill    float64 `json:"prefill"`
 	DecodeStep float64 `json:"decode_step"`
 }

@@ -52,20 +52,8 @@ func Models(models []*catalog.Model, tool string) ModelsDocument {
 	return d
 }
 
-// kvPerToken counts the cached numbers of one token in two bytes each.
-func kvPerToken(m *catalog.Model) int64 {
-	row := 2 * int64(m.NumKVHeads) * int64(m.HeadDim)
-	if m.MLA != nil {
-		row = int64(m.MLA.KVLoraRank + m.MLA.QKRopeHeadDim)
-	}
-	var layers int64
-	for _, l := range m.Layers(0, m.NumLayers) {
-		if l.Attention != catalog.LinearAttn {
-			layers += int64(l.Count)
-		}
-	}
-	return 2 * layers * row
-}
+// kvPerToken is the cache of one token in two bytes a number.
+func kvPerToken(m *catalog.Model) int64 { return 2 * m.KVElementsPerToken() }
 
 // ModelList shows one row for each model.
 func ModelList(models []*catalog.Model) Table {

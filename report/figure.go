@@ -38,7 +38,7 @@ type Series struct {
 
 // Dot is one point, with an optional label.
 type Dot struct {
-	// X and Y are in the units that the axes name.
+	// X and Y are in the unit of their axis, which its label names.
 	X, Y  float64
 	Label string
 }

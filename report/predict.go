@@ -16,6 +16,7 @@ import (
 // EstimateKeys is a time in milliseconds with what is known of it; low, high
 // and level are null where no interval is known.
 type EstimateKeys struct {
+	// Value, Low and High are in ms, Level is a share of outcomes, 0..1.
 	Value float64    `json:"value"`
 	Low   *float64   `json:"low"`
 	High  *float64   `json:"high"`

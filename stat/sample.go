@@ -47,6 +47,24 @@ func QuantileSorted(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
+// MedianWithout is the median of an ascending sample of at least two values
+// after value number out, counted from 0, is taken away: what the others say
+// about one of them. It copies nothing. A sample of fewer values, or a number
+// that is none of theirs, gives NaN.
+func MedianWithout(sorted []float64, out int) float64 {
+	n := len(sorted) - 1
+	if n < 1 || out < 0 || out > n {
+		return math.NaN()
+	}
+	at := func(i int) float64 {
+		if i >= out {
+			i++
+		}
+		return sorted[i]
+	}
+	return (at((n-1)/2) + at(n/2)) / 2
+}
+
 // StdDev is the population standard deviation of x; NaN for an empty sample.
 func StdDev(x []float64) float64 {
 	mean := Mean(x)

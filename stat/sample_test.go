@@ -57,3 +57,36 @@ func TestSampleProperties(t *testing.T) {
 		}
 	})
 }
+
+func TestMedianWithout(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		sorted []float64
+		out    int
+		want   float64
+	}{
+		{"the other of two", []float64{1, 5}, 1, 1},
+		{"the smallest of three", []float64{1, 2, 4}, 0, 3},
+		{"the middle of an even number", []float64{1, 2, 4, 9}, 3, 2},
+		{"one of equal values", []float64{1, 2, 2, 9}, 1, 2},
+		{"nothing is left", []float64{1}, 0, math.NaN()},
+		{"no such value", []float64{1, 2}, 2, math.NaN()},
+		{"no such value", []float64{1, 2}, -1, math.NaN()},
+	} {
+		if got := MedianWithout(c.sorted, c.out); got != c.want && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+			t.Errorf("%s: %v without %d: got %g, want %g", c.why, c.sorted, c.out, got, c.want)
+		}
+	}
+}
+
+func TestMedianWithoutIsThatOfTheRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.SliceOfN(rapid.Float64Range(-1e6, 1e6), 2, 20).Draw(t, "x")
+		slices.Sort(x)
+		out := rapid.IntRange(0, len(x)-1).Draw(t, "out")
+		rest := slices.Delete(slices.Clone(x), out, out+1)
+		if got, want := MedianWithout(x, out), Median(rest); math.Abs(got-want) > 1e-9*(1+math.Abs(want)) {
+			t.Fatalf("%v without %d: got %g, want %g", x, out, got, want)
+		}
+	})
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/pflag"
 
+	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/unit"
 )
 
@@ -185,7 +186,7 @@ func applyDefaults(flags *pflag.FlagSet, known, environ []string, file string) (
 	}
 	for key := range config {
 		if !slices.Contains(known, key) {
-			return nil, usage("did you mean "+strings.Join(nearest(key, known, 3), ", ")+"?", "configuration %s: no command has a flag %q", file, key)
+			return nil, usage("did you mean "+strings.Join(catalog.Nearest(key, known, 3), ", ")+"?", "configuration %s: no command has a flag %q", file, key)
 		}
 	}
 	type origin struct{ name, value string }
@@ -264,35 +265,6 @@ func parseConfig(file string, text []byte) (map[string]string, error) {
 		}
 	}
 	return config, nil
-}
-
-// nearest returns the n names closest to name by edit distance.
-func nearest(name string, names []string, n int) []string {
-	sorted := slices.Clone(names)
-	slices.Sort(sorted)
-	slices.SortStableFunc(sorted, func(a, b string) int { return distance(name, a) - distance(name, b) })
-	return sorted[:min(n, len(sorted))]
-}
-
-// distance is the Levenshtein distance of two short words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := previous
-			if a[i] != b[j] {
-				change++
-			}
-			previous = row[j+1]
-			row[j+1] = min(change, row[j]+1, previous+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // plainHandler writes log records as lines for people: "warning: …".

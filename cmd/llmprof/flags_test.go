@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -67,16 +66,4 @@ func TestJoinOptionalValues(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The distance of two words is a metric.
-func TestDistance(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		word := rapid.StringMatching(`[a-d]{0,6}`)
-		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
-		ab := distance(a, b)
-		if ab != distance(b, a) || (ab == 0) != (a == b) || ab > distance(a, c)+distance(c, b) {
-			t.Errorf("distance(%q, %q) = %d", a, b, ab)
-		}
-	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/report"
 )
 
@@ -293,7 +294,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 			names = append(names, c.Aliases...)
 		}
 	}
-	return usage("did you mean "+strings.Join(nearest(name, names, 3), ", ")+"? See llmprof help",
+	return usage("did you mean "+strings.Join(catalog.Nearest(name, names, 3), ", ")+"? See llmprof help",
 		"unknown command %q", name)
 }
 
@@ -311,6 +312,6 @@ func flagError(cmd *cobra.Command, err error) error {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	name, _, _ = strings.Cut(name, "=")
-	return usage(fmt.Sprintf("did you mean %s? See %s --help", strings.Join(nearest("--"+name, names, 3), ", "), cmd.CommandPath()),
+	return usage(fmt.Sprintf("did you mean %s? See %s --help", strings.Join(catalog.Nearest("--"+name, names, 3), ", "), cmd.CommandPath()),
 		"unknown flag --%s", name)
 }
