@@ -121,8 +121,8 @@ func (c *Catalog) deviceNames() iter.Seq2[string, string] {
 const suggestions = 3
 
 // Nearest returns the at most n of names that are closest to name, best
-// first: few edits, and a long common beginning where edits are equal in
-// number or nearly so. What stands before a slash is not compared, nor what
+// first: names that contain it, then few edits, and a long common beginning
+// where edits are equal in number or nearly so. What stands before a slash is not compared, nor what
 // follows the first 64 bytes. It serves any "did you mean".
 func Nearest(name string, names []string, n int) []string {
 	return nearest(name, func(yield func(string, string) bool) {
@@ -147,6 +147,10 @@ func nearest(key string, known iter.Seq2[string, string], n int) []string {
 	for candidate, name := range known {
 		candidate = short(candidate)
 		cost := 2*editDistance(key, candidate) - commonPrefix(key, candidate)
+		if len(key) >= 3 && strings.Contains(candidate, key) {
+			// A part of a name, such as "4090": closer than any misspelling.
+			cost = len(candidate) - len(key) - 4*compared
+		}
 		if old, seen := best[name]; !seen || cost < old {
 			best[name] = cost
 		}

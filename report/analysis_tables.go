@@ -133,6 +133,12 @@ func latencyTable(a *cost.Analysis) Table {
 			[]Cell{Say("  first .. last step"), Say(a.FirstTPOT.String() + " .. " + a.LastTPOT.String()), Say(""), Say(""), Say("")})
 	}
 	t.Rows = append(t.Rows, []Cell{Say("E2E"), Say(a.E2E.String()), Say(""), Say(""), Say("")})
+	if a.Config.PipelineParallel > 1 {
+		t.Notes = append(t.Notes, fmt.Sprintf("Pipeline: the stages wait for each other %s of the prefill.", percent(a.Prefill.Bubble, 1)))
+		if a.PipelinedTokensPerSecond > 0 {
+			t.Notes = append(t.Notes, fmt.Sprintf("With one batch in flight for each stage: %.0f tok/s.", a.PipelinedTokensPerSecond))
+		}
+	}
 	return t
 }
 
@@ -227,7 +233,7 @@ func opTable(ops []OpKeys, stage string) Table {
 			{Name: "bound", Left: true},
 			{Key: "stage", Left: true, Idle: idle("")},
 		},
-		Notes: []string{"Amounts are those of all occurrences together on one device."},
+		Notes: []string{"Amounts are those of all occurrences together, on one rank of every pipeline stage."},
 	}
 	time := func(ms float64) Cell {
 		if ms == 0 {
