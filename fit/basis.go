@@ -25,6 +25,9 @@ const (
 
 // unitOf is the unit of a coefficient of the variable.
 func unitOf(v Variable) string {
+	if u := workUnit(v); u != "" {
+		return u
+	}
 	switch v {
 	case VarBatch:
 		return "s/sequence"

@@ -1,5 +1,5 @@
 // Package fit turns measured steps into a predictor: how long does a prefill
-// or a decode step of b sequences take?
+// or a decode step of b sequences take, or one that mixes both?
 //
 // Points of a profile become rows ([Observations]), rows become a
 // [Predictor] ([Train]), and a predictor answers queries and passes with an
@@ -8,7 +8,7 @@
 // are scored on rows that they have not seen ([CrossValidate], [HoldOut]) or on
 // any file ([ScorePredictor]), where they tell how many rows they have seen.
 //
-// # Two models
+// # Two models of homogeneous steps
 //
 // "linear" is the regression of the forward-time predictor, see [Linear]: four
 // weights, least squares in seconds on the mean of the runs. It misses short
@@ -41,9 +41,31 @@
 // the error did from the lower part of the data to the upper. Such an interval
 // is not calibrated: no data can promise that no other bound begins there. More
 // than four octaves outside there is a warning instead of an interval. What was
-// not measured is refused with a
-// [NotMeasuredError]: a mode without rows, a mixed step, prefill on a cached
-// prefix.
+// not measured is refused with a [NotMeasuredError]: a mode without rows, or,
+// where no mixed steps were timed, a mixed step or prefill on a cached prefix.
+//
+// # Mixed steps
+//
+// A step that computes prompt chunks and generates, that works on cached
+// prefixes, or that a server logged by its sums only ([forward.Totals]) is a
+// mixed row. From them, and the homogeneous rows beside them, a third model is
+// learnt, a sum of non-negative terms over what the step computes:
+//
+//	t = launch + host part of prompts + prompt tokens + generated tokens
+//	    + requests + cached tokens + attention pairs of the chunks
+//
+// Cached tokens and pairs have terms where the rows tell them; tokens bend at
+// powers of two where held-out rows, in stretches of time, show that it helps.
+// Servers run on machines that are now faster and now slower, for seconds
+// rather than for steps: what neighbouring steps share is taken for such a
+// drift, unless their composition explains it, and only its mean belongs to
+// the answer. So a predictor of one server log answers every query and pass
+// ([Predictor.StepTime], [Predictor.StepTimeOf]), prefill and decode included
+// where no grid was measured.
+//
+// Between its steps a server does other things. [HostGap] finds how long, from
+// the log of a load and the times of its clients' requests; it is kept with
+// the predictor ([Options], [Predictor.HostGap]) for those who simulate.
 //
 // # Medians and cold runs
 //

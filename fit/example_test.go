@@ -63,6 +63,50 @@ func Example() {
 	// mixed prefill and decode step: not measured: only homogeneous steps were timed
 }
 
+// A server's log of its steps answers for mixed steps, and with the times of
+// its clients' requests for what passes between steps.
+func ExampleHostGap() {
+	// The server prefills in 20 ms, generates in 5 ms a step, and rests 1 ms
+	// between steps; its client is 3 ms away.
+	var steps, requests []profile.Point
+	for n := range 60 {
+		sent := float64(n)
+		output := 4 + n%7
+		log := func(totals forward.Totals, seconds float64) {
+			steps = append(steps, profile.Point{Kind: profile.KindStep, Samples: []float64{seconds}, Step: &profile.Step{Mode: profile.Mixed, Totals: &totals}})
+		}
+		log(forward.Totals{PrefillRequests: 1, PrefillTokens: 200}, 20e-3)
+		for range output - 1 {
+			log(forward.Totals{DecodeRequests: 1, DecodeTokens: 1}, 5e-3)
+		}
+		requests = append(requests, profile.Point{Kind: profile.KindRequest, Request: &profile.Request{
+			InputLen: 200, OutputLen: output, Sent: sent, First: sent + 23e-3, Last: sent + 23e-3 + float64(output-1)*6e-3,
+		}})
+	}
+	gap, err := fit.HostGap(steps, requests)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%.1f ms between steps, %.1f ms before a request\n", gap.Between.Value.Milliseconds(), gap.Before.Value.Milliseconds())
+
+	data, err := fit.ObservationsOf(steps)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	predictor, _, err := fit.Train(context.Background(), data.Rows, fit.Options{HostGap: &gap})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	step, _ := predictor.Predict(fit.Query{Totals: &forward.Totals{DecodeRequests: 1, DecodeTokens: 1}})
+	fmt.Printf("%.1f ms for a token\n", step.Value.Milliseconds())
+	// Output:
+	// 1.0 ms between steps, 3.0 ms before a request
+	// 5.0 ms for a token
+}
+
 // A file of the forward-time predictor answers without any measurement.
 func ExampleReadPredictors() {
 	file, err := fit.ReadPredictors(strings.NewReader(`{

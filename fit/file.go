@@ -26,8 +26,10 @@ const maxNestedLists = 4096
 // with weights in seconds per feature unit ([Linear]). "metadata", a copy of
 // the benchmark's, and "mse" are optional. "llmprof" is ours: it holds the
 // native [Form] of each mode beside the linear weights, with a hash of every
-// configuration that was trained on, and other readers pass over it. Entries are kept byte for byte and in order until they are
-// replaced. The zero value is an empty file.
+// configuration that was trained on, the [MixedForm] and the host [Gap], and
+// other readers pass over it: a config of nothing but mixed steps is one
+// without modes to them. Entries are kept byte for byte and in order until
+// they are replaced. The zero value is an empty file.
 type File struct {
 	entries []entry
 }
@@ -169,7 +171,10 @@ type configJSON struct {
 // that name, or at the end. metadata is kept with it and may be nil.
 func (f *File) Set(config string, p *Predictor, metadata map[string]json.RawMessage) error {
 	c := configJSON{Metadata: metadata}
-	native := nativeJSON{Schema: Schema, Version: Version}
+	native := nativeJSON{Schema: Schema, Version: firstVersion, Mixed: p.mixed.toJSON(), HostGap: p.gap.toJSON()}
+	if native.Mixed != nil || native.HostGap != nil {
+		native.Version = Version
+	}
 	for k, m := range modes() {
 		own := p.fits[k]
 		if own == nil {
@@ -182,7 +187,7 @@ func (f *File) Set(config string, p *Predictor, metadata map[string]json.RawMess
 			c.Decode, native.Decode = mode, own.toJSON()
 		}
 	}
-	if native.Prefill != nil || native.Decode != nil {
+	if native.Prefill != nil || native.Decode != nil || native.Version == Version {
 		raw, err := json.Marshal(native)
 		if err != nil {
 			return fmt.Errorf("config %s: %w", config, err)
@@ -228,7 +233,8 @@ func (f *File) Ignored() []string {
 	return out
 }
 
-// config reports whether an entry is an object with at least one mode.
+// config reports whether an entry is an object with at least one mode, or with
+// mixed steps in its native form.
 func (e entry) config() bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(e.raw, &keys) != nil {
@@ -239,7 +245,11 @@ func (e entry) config() bool {
 			return true
 		}
 	}
-	return false
+	var native struct {
+		Schema string          `json:"schema"`
+		Mixed  json.RawMessage `json:"mixed"`
+	}
+	return json.Unmarshal(keys["llmprof"], &native) == nil && native.Schema == Schema && len(native.Mixed) > 0 && native.Mixed[0] == '{'
 }
 
 // Predictor reads one config. warnings tell of what was read with doubt. The
@@ -272,6 +282,12 @@ func (e entry) predictor() (p *Predictor, warnings []string, err error) {
 		}
 	}
 	p = &Predictor{}
+	if p.mixed, err = native.Mixed.model(); err != nil {
+		return nil, nil, fmt.Errorf("config %s: mixed: native form: %w", e.name, err)
+	}
+	if p.gap, err = native.HostGap.gap(); err != nil {
+		return nil, nil, fmt.Errorf("config %s: %w", e.name, err)
+	}
 	forms := [2]*formJSON{native.Prefill, native.Decode}
 	for k, mode := range [2]*modeJSON{c.Prefill, c.Decode} {
 		if mode == nil {

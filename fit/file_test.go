@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/llmprof/llmprof/forward"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -274,6 +276,9 @@ func FuzzReadPredictors(f *testing.F) {
 	}
 	f.Add(text.Bytes())
 	f.Add([]byte(`{"a": {"decode": {}}}`))
+	if text, err := os.ReadFile("testdata/predictor_v1.1.json"); err == nil {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := ReadPredictors(bytes.NewReader(text))
 		if err != nil {
@@ -284,9 +289,17 @@ func FuzzReadPredictors(f *testing.F) {
 			if err != nil {
 				continue
 			}
+			_, _ = p.Gap()
 			for _, m := range p.Modes() {
 				form, ok := p.Form(m)
-				got, err := p.Predict(Query{Mode: m, BatchSize: 7, InputLen: 321})
+				q := Query{Mode: m, BatchSize: 7, InputLen: 321}
+				if m == Mixed {
+					q = Query{Totals: &forward.Totals{PrefillRequests: 1, PrefillTokens: 7, DecodeRequests: 3, DecodeTokens: 3}}
+				}
+				got, err := p.Predict(q)
+				if _, ok := errors.AsType[*NotMeasuredError](err); ok && m == Mixed {
+					continue
+				}
 				if err != nil {
 					t.Fatal(err)
 				}

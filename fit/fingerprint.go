@@ -30,10 +30,24 @@ type fingerprint struct {
 	set    [sha256.Size]byte
 }
 
-// hash is a digest of what was run, whatever time it took.
-func (k key) hash() rowHash {
+// hash is a digest of what was run, whatever time it took. A server runs equal
+// mixed steps over and over, so of those it is a digest of the sizes and of
+// the time.
+func (r *Row) hash() rowHash {
+	k := r.key()
 	text := []byte(k.mode)
-	for _, v := range []uint64{uint64(k.batch), uint64(k.input), math.Float64bits(k.context)} { //nolint:gosec // counts are checked to be 0 to 2^40
+	numbers := []uint64{uint64(k.batch), uint64(k.input), math.Float64bits(k.context)} //nolint:gosec // counts are checked to be 0 to 2^40
+	if k.mode == Mixed {
+		w := r.work()
+		numbers = numbers[:0]
+		for _, v := range []float64{w.prefillTokens, w.decodeTokens, w.prefillRequests, w.decodeRequests, w.cached, r.Median} {
+			if math.IsNaN(v) {
+				v = -1
+			}
+			numbers = append(numbers, math.Float64bits(v))
+		}
+	}
+	for _, v := range numbers {
 		text = binary.LittleEndian.AppendUint64(text, v)
 	}
 	sum := sha256.Sum256(text)
@@ -44,7 +58,7 @@ func (k key) hash() rowHash {
 func fingerprintOf(rows []Row) *fingerprint {
 	hashes := make([]rowHash, len(rows))
 	for i, r := range rows {
-		hashes[i] = r.key().hash()
+		hashes[i] = r.hash()
 	}
 	slices.SortFunc(hashes, func(a, b rowHash) int { return bytes.Compare(a[:], b[:]) })
 	f := &fingerprint{rows: len(rows)}
@@ -76,7 +90,7 @@ func (f *fingerprint) count(rows []Row) *int {
 	}
 	n := 0
 	for _, r := range rows {
-		want := r.key().hash()
+		want := r.hash()
 		_, found := slices.BinarySearchFunc(f.hashes, want, func(a, b rowHash) int { return bytes.Compare(a[:], b[:]) })
 		if found {
 			n++

@@ -15,7 +15,8 @@ type Held struct {
 }
 
 // HeldOut predicts every row by a model that was trained without its fold:
-// the predictions behind [CrossValidate], in file order, prefill first. When
+// the predictions behind [CrossValidate], in file order, prefill first and mixed
+// steps last. When
 // ctx ends the error is ctx's.
 func HeldOut(ctx context.Context, rows []Row, k int, options Options) ([]Held, error) {
 	splits, err := foldsOf(rows, k)
@@ -23,15 +24,15 @@ func HeldOut(ctx context.Context, rows []Row, k int, options Options) ([]Held, e
 		return nil, fmt.Errorf("hold out %w", err)
 	}
 	var out []Held
-	for _, m := range modes() {
+	for _, m := range allModes() {
 		own := rowsOf(rows, m)
 		held := make([]Held, len(own))
 		for _, split := range splits {
-			train, test := split.parts(own)
-			if len(test) == 0 {
+			train, test := split.parts(rows)
+			if len(rowsOf(test, m)) == 0 {
 				continue
 			}
-			p, _, err := Train(ctx, train, options)
+			p, err := trainOnly(ctx, m, train, options)
 			if err != nil {
 				return nil, err
 			}
@@ -39,7 +40,7 @@ func HeldOut(ctx context.Context, rows []Row, k int, options Options) ([]Held, e
 				if !split.Test(r) {
 					continue
 				}
-				e, err := p.Predict(Query{Mode: m, BatchSize: r.BatchSize, InputLen: r.InputLen})
+				e, err := p.Predict(r.query())
 				if err != nil {
 					return nil, fmt.Errorf("hold out %s: %w", r.Origin, err)
 				}

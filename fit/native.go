@@ -10,10 +10,14 @@ import (
 	"strings"
 )
 
-// The schema of the native form inside a predictor file.
+// The schema of the native form inside a predictor file. A config without
+// mixed steps and host gap, which came with version 1.1, is written as 1.0.
 const (
 	Schema  = "llmprof/predictor"
-	Version = "1.0"
+	Version = "1.1"
+
+	minorVersion = 1
+	firstVersion = "1.0"
 )
 
 // Limits on what a file may hold, far above what training writes.
@@ -39,10 +43,12 @@ func (e *VersionError) Hint() string { return "train the config again, or use a 
 
 // nativeJSON is the "llmprof" entry of a config.
 type nativeJSON struct {
-	Schema  string    `json:"schema"`
-	Version string    `json:"version"`
-	Prefill *formJSON `json:"prefill,omitempty"`
-	Decode  *formJSON `json:"decode,omitempty"`
+	Schema  string     `json:"schema"`
+	Version string     `json:"version"`
+	Prefill *formJSON  `json:"prefill,omitempty"`
+	Decode  *formJSON  `json:"decode,omitempty"`
+	Mixed   *mixedJSON `json:"mixed,omitempty"`
+	HostGap *gapJSON   `json:"host_gap,omitempty"`
 }
 
 type formJSON struct {
@@ -101,13 +107,7 @@ func (f *fitted) toJSON() *formJSON {
 			Size:  [2]float64{form.Range.MinSize, form.Range.MaxSize}, Work: form.Range.MaxWork,
 		},
 	}
-	for _, t := range form.Terms {
-		term := termJSON{Variable: t.Variable, From: t.From, Coefficient: t.Coefficient, Unit: t.Unit()}
-		if !math.IsInf(t.To, 1) {
-			term.To = &t.To
-		}
-		out.Terms = append(out.Terms, term)
-	}
+	out.Terms = termsToJSON(form.Terms)
 	if r := form.Residual; r != nil {
 		out.Residual = &residualJSON{Kernel: kernelName, LengthB: r.LengthB, LengthX: r.LengthX}
 		for _, c := range r.Centres {
@@ -144,15 +144,9 @@ func (j *formJSON) form() (*Form, error) {
 		wrong("floor of %v s: want a positive time", j.Floor)
 	}
 	for i, t := range j.Terms {
-		term := Term{Variable: t.Variable, From: t.From, To: math.Inf(1), Coefficient: t.Coefficient}
-		if t.To != nil {
-			term.To = *t.To
-		}
-		switch {
-		case !known(t.Variable) || unitOf(t.Variable) != t.Unit:
-			wrong("term %d: variable %q in %q: not a variable of this version", i, t.Variable, t.Unit)
-		case !(term.From >= 0 && term.From < term.To) || math.Abs(term.Coefficient) > 1e12:
-			wrong("term %d: from %v to %v, coefficient %v: out of range", i, term.From, term.To, term.Coefficient)
+		term, err := t.term(known)
+		if err != nil {
+			wrong("term %d: %w", i, err)
 		}
 		form.Terms = append(form.Terms, term)
 	}
@@ -166,10 +160,8 @@ func (j *formJSON) form() (*Form, error) {
 		}
 	}
 	for i, b := range j.Bands {
-		share := func(v float64) bool { return v > 0 && v < 1 }
-		width := func(v float64) bool { return v >= 0 && v <= maxLogWidth }
-		if !share(b.Asked) || !share(b.Level) || !width(b.HalfWidth) || !width(b.PerBatchOctave) || !width(b.PerSizeOctave) {
-			wrong("interval %d: %+v: out of range", i, b)
+		if err := b.check(); err != nil {
+			wrong("interval %d: %w", i, err)
 		}
 		form.Bands = append(form.Bands, Band(b))
 	}
@@ -224,7 +216,7 @@ func parseNative(config string, raw json.RawMessage) (n nativeJSON, warning stri
 	if major > 1 {
 		return n, "", &VersionError{Config: config, Version: head.Version}
 	}
-	if minor > 0 {
+	if minor > minorVersion {
 		warning = fmt.Sprintf("config %s: %s version %s is newer than %s: what it added is ignored", config, Schema, head.Version, Version)
 	}
 	if err := json.Unmarshal(raw, &n); err != nil {

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -56,10 +57,12 @@ func newFitted(linear Linear, form *Form, offset float64) (*fitted, error) {
 	return f, nil
 }
 
-// Predictor tells how long a homogeneous prefill or decode step takes. The
-// zero value knows no mode. It is safe for concurrent use.
+// Predictor tells how long a step takes. The zero value knows no mode. It is
+// safe for concurrent use.
 type Predictor struct {
-	fits [2]*fitted // by modes()
+	fits  [2]*fitted  // by modes()
+	mixed *mixedModel // nil without one
+	gap   *Gap        // nil where it is not known
 }
 
 // Query asks for the time of one step.
@@ -72,8 +75,13 @@ type Query struct {
 	InputLen int
 	// Context is the number of cached tokens of each decoding sequence. Nil
 	// means the mean over the steps that were timed after a prompt of
-	// InputLen tokens. In a prefill it can only be nil or 0.
+	// InputLen tokens. In a prefill, where it counts the cached tokens before
+	// each prompt, it means 0.
 	Context *int
+	// Totals or Pass tell what a step computes instead, and then Mode is
+	// [Mixed] or empty and the other fields stay empty. Of both, Pass counts.
+	Totals *forward.Totals
+	Pass   *forward.Pass
 }
 
 // NotMeasuredError says that a predictor was asked about something that its
@@ -101,7 +109,7 @@ func (p *Predictor) fitted(m Mode) (*fitted, error) {
 		}
 		return p.fits[k], nil
 	}
-	return nil, fmt.Errorf("mode %q: want %s or %s", m, Prefill, Decode)
+	return nil, fmt.Errorf("mode %q: want %s, %s, or %s with totals or a pass", m, Prefill, Decode, Mixed)
 }
 
 // Modes lists the modes that were trained.
@@ -111,6 +119,9 @@ func (p *Predictor) Modes() []Mode {
 		if p.fits[k] != nil {
 			out = append(out, m)
 		}
+	}
+	if p.mixed != nil {
+		out = append(out, Mixed)
 	}
 	return out
 }
@@ -151,10 +162,26 @@ func (p *Predictor) Predict(q Query) (stat.Estimate[unit.Seconds], error) {
 // interval but a warning. Without a known range, in a bare file of four
 // weights, the basis is fitted.
 //
-// The error is a [NotMeasuredError] for a mode without training rows and for
-// prefill on cached tokens.
+// Mixed steps, prefill on cached tokens, and the modes that no rows of their
+// own were trained on are answered by the model of mixed steps where there is
+// one: its range is that of the sizes of a step, and what it does not know,
+// such as contexts that a log left out, is said in a warning. Otherwise they
+// are a [NotMeasuredError].
 func (p *Predictor) PredictAt(q Query, level float64) (stat.Estimate[unit.Seconds], error) {
 	none := stat.Estimate[unit.Seconds]{}
+	if w, warning, answered, err := p.mixedQuery(q); answered {
+		if err != nil {
+			return none, err
+		}
+		if level != levels()[0] && level != levels()[1] {
+			return none, fmt.Errorf("interval of level %v: want %v or %v", level, levels()[0], levels()[1])
+		}
+		out, err := p.mixed.estimate(w, level)
+		if warning != "" && err == nil {
+			out.Warnings = append(out.Warnings, warning)
+		}
+		return out, err
+	}
 	f, err := p.fitted(q.Mode)
 	if err != nil {
 		return none, err
@@ -226,36 +253,120 @@ func (f *fitted) at(m Mode, b, x float64) float64 {
 	return f.linear.At(m, b, x)
 }
 
-// StepTime is the predicted time of a homogeneous pass: whole prompts of one
-// length, or decoding sequences, which are taken at their mean context. Any
-// other pass is a [NotMeasuredError]: parts of a mixed step do not add up.
-func (p *Predictor) StepTime(pass forward.Pass) (time.Duration, error) {
-	q := Query{Mode: Decode, BatchSize: pass.Decode.Count}
-	x := pass.MeanDecodeContext()
-	if len(pass.Prefill) > 0 {
-		if pass.Decode.Count > 0 {
-			return 0, &NotMeasuredError{What: "mixed prefill and decode step", Why: "only homogeneous steps were timed"}
+// mixedQuery turns a query that the model of mixed steps answers into sizes.
+// answered is false for those of a homogeneous mode that has a model of its
+// own, or where there is no model of mixed steps to help out.
+func (p *Predictor) mixedQuery(q Query) (w work, warning string, answered bool, err error) {
+	if q.Pass != nil || q.Totals != nil {
+		w, err = p.workOfQuery(q)
+		if err == nil && q.Pass != nil && w.cached > w.prefillTokens+w.decodeTokens {
+			warning = p.mixed.contextWarning(&w)
 		}
-		q = Query{Mode: Prefill}
-		first := pass.Prefill[0]
-		for _, c := range pass.Prefill {
-			if c.New != first.New || c.Context > 0 {
-				return 0, &NotMeasuredError{What: "prefill of prompts of several lengths or on cached tokens", Why: "only whole prompts of one length were timed"}
-			}
-			q.BatchSize += c.Count
-		}
-		x = float64(first.New)
+		return w, warning, true, err
 	}
-	f, err := p.fitted(q.Mode)
+	if p.mixed == nil || q.Mode != Prefill && q.Mode != Decode {
+		return work{}, "", false, nil
+	}
+	cached := q.Context != nil && *q.Context > 0
+	if p.trained(q.Mode) && (q.Mode == Decode || !cached) {
+		return work{}, "", false, nil
+	}
+	size := fitted{}
+	context := 0.0
+	if q.Mode == Prefill && cached {
+		context = float64(*q.Context)
+		q.Context = nil
+	}
+	x, err := size.size(q)
+	if err != nil {
+		return work{}, "", true, err
+	}
+	if context > maxCount {
+		return work{}, "", true, fmt.Errorf("prefill on %v cached tokens: want at most 2^40", context)
+	}
+	b := float64(q.BatchSize)
+	if q.Mode == Decode {
+		w = work{decodeTokens: b, decodeRequests: b, cached: b * (x + 1)}
+		return w, p.mixed.contextWarning(&w), true, nil
+	}
+	w = work{prefillTokens: b * x, prefillRequests: b, cached: b * (x + context), pairs: b * x * (context + x/2)}
+	if cached {
+		warning = p.mixed.contextWarning(&w)
+	}
+	return w, warning, true, nil
+}
+
+// workOfQuery reads the sizes off totals or a pass.
+func (p *Predictor) workOfQuery(q Query) (work, error) {
+	if q.Mode != Mixed && q.Mode != "" || q.BatchSize != 0 || q.InputLen != 0 || q.Context != nil {
+		return work{}, fmt.Errorf("%s query with totals or a pass: want mode %s and no other sizes", q.Mode, Mixed)
+	}
+	if p.mixed == nil {
+		return work{}, noMixed()
+	}
+	if q.Pass == nil {
+		return totalsWork(*q.Totals)
+	}
+	w, ok := passWork(q.Pass)
+	if !ok {
+		return work{}, fmt.Errorf("mixed step: %w", cmp.Or(q.Pass.Validate(), errors.New("a count above 2^40")))
+	}
+	return w, nil
+}
+
+// StepTime is the predicted time of a pass. Whole prompts of one length and
+// decoding sequences, which are taken at their mean context, are answered by
+// the models of those steps where they were trained; any other pass by the
+// model of mixed steps. Without that it is a [NotMeasuredError]: parts of a
+// mixed step do not add up.
+func (p *Predictor) StepTime(pass forward.Pass) (time.Duration, error) {
+	m, why := Decode, ""
+	batch, x := pass.Decode.Count, pass.MeanDecodeContext()
+	if len(pass.Prefill) > 0 {
+		m, batch, x = Prefill, 0, float64(pass.Prefill[0].New)
+		for i := range pass.Prefill {
+			c := &pass.Prefill[i]
+			if c.New != pass.Prefill[0].New || c.Context > 0 {
+				why = "prefill of prompts of several lengths or on cached tokens"
+			}
+			batch += c.Count
+		}
+		if pass.Decode.Count > 0 {
+			why = "mixed prefill and decode step"
+		}
+	}
+	if p.mixed != nil && (why != "" || !p.trained(m)) {
+		w, ok := passWork(&pass)
+		if !ok {
+			return 0, fmt.Errorf("step: %w", cmp.Or(pass.Validate(), errors.New("a count above 2^40")))
+		}
+		return p.mixed.duration(&w)
+	}
+	switch why {
+	case "":
+	case "mixed prefill and decode step":
+		return 0, &NotMeasuredError{What: why, Why: "only homogeneous steps were timed"}
+	default:
+		return 0, &NotMeasuredError{What: why, Why: "only whole prompts of one length were timed"}
+	}
+	f, err := p.fitted(m)
 	if err != nil {
 		return 0, err
 	}
-	if q.BatchSize < 1 || q.BatchSize > maxCount || !(x >= 0 && x <= maxCount) || (q.Mode == Prefill && x < 1) {
-		return 0, fmt.Errorf("%s step of %d sequences of %v tokens: want at least one sequence and token", q.Mode, q.BatchSize, x)
+	if batch < 1 || batch > maxCount || !(x >= 0 && x <= maxCount) || (m == Prefill && x < 1) {
+		return 0, fmt.Errorf("%s step of %d sequences of %v tokens: want at least one sequence and token", m, batch, x)
 	}
-	ns := f.at(q.Mode, float64(q.BatchSize), x) * 1e9
+	ns := f.at(m, float64(batch), x) * 1e9
 	if !(ns > 0 && ns < math.MaxInt64/2) {
-		return 0, fmt.Errorf("%s step of %d sequences of %v tokens: the fitted time of %v s is out of range", q.Mode, q.BatchSize, x, ns/1e9)
+		return 0, fmt.Errorf("%s step of %d sequences of %v tokens: the fitted time of %v s is out of range", m, batch, x, ns/1e9)
 	}
 	return time.Duration(math.Round(ns)), nil
+}
+
+// trained reports whether a homogeneous mode has a model of its own.
+func (p *Predictor) trained(m Mode) bool {
+	if m == Prefill {
+		return p.fits[0] != nil
+	}
+	return p.fits[1] != nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/llmprof/llmprof/forward"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/stat"
 )
@@ -14,13 +15,19 @@ import (
 // Mode says which kind of step a row or a query is about.
 type Mode string
 
-// The modes that can be fitted.
+// The modes that can be fitted. Prefill and Decode are homogeneous steps:
+// whole prompts of one length, or decoding sequences. Mixed is any step, told
+// by its pass or by the sums of what it computed.
 const (
 	Prefill Mode = profile.Prefill
 	Decode  Mode = profile.Decode
+	Mixed   Mode = profile.Mixed
 )
 
-// modes lists them in the order in which they are reported.
+// allModes lists the modes in the order in which they are reported.
+func allModes() [3]Mode { return [3]Mode{Prefill, Decode, Mixed} }
+
+// modes lists those of homogeneous steps.
 func modes() [2]Mode { return [2]Mode{Prefill, Decode} }
 
 // coldRatio is the run time, relative to the median of the other runs of the
@@ -59,6 +66,15 @@ type Row struct {
 	Index int
 	// Origin names where the row was read.
 	Origin string
+	// Pass and Totals say what a mixed step computed, and nothing in other
+	// modes: the Pass where its shape is known, the Totals where the step was
+	// logged by its sums. BatchSize is then the number of requests, InputLen
+	// that of prompt tokens, and Context the mean number of tokens that a
+	// request has in the cache, 0 where it is not known.
+	Pass   *forward.Pass
+	Totals *forward.Totals
+	// Clock is what the step was timed with; empty where that is not known.
+	Clock profile.Clock
 
 	samples []float64 // runs in seconds, kept for merging
 	means   []float64 // one mean in seconds for each merged point
@@ -75,13 +91,12 @@ func (r Row) key() key { return key{r.Mode, r.BatchSize, r.InputLen, r.Context} 
 
 // Data is what a predictor is trained on and scored against.
 type Data struct {
-	// Rows hold the measured configurations in the order of their first
-	// appearance, each configuration once.
+	// Rows hold what was measured in the order of first appearance: each
+	// homogeneous configuration once, and every mixed step.
 	Rows []Row
 	// Merged counts the points that repeated an earlier configuration.
 	Merged int
-	// Skipped counts the points that say nothing of a homogeneous step, by
-	// reason.
+	// Skipped counts the points that say nothing of a step, by reason.
 	Skipped map[string]int
 }
 
@@ -102,15 +117,17 @@ func rowsOf(rows []Row, m Mode) []Row {
 const (
 	skipFailure = "failed to run"
 	skipKind    = "not a step"
-	skipMixed   = "mixed prefill and decode"
-	skipCached  = "prefill on a cached prefix"
+	skipUnknown = "mixed step of unknown shape"
 )
 
 // Observations collects rows from points: homogeneous prefill and decode
-// steps with a time. Failures, other kinds, mixed batches and prefill on
-// cached tokens are counted in [Data.Skipped]. Points of the same
+// steps with a time, and mixed ones: steps that are called so, that are known
+// by their totals, or that compute prompts of several lengths or on cached
+// tokens. Failures, other kinds and mixed steps that say neither pass nor
+// totals are counted in [Data.Skipped]. Points of the same homogeneous
 // configuration are merged, so that a repeated one cannot be trained on and
-// tested at once; they keep the number of the first.
+// tested at once; they keep the number of the first. Mixed steps are kept one
+// by one, since a server's steps tell something by their order.
 //
 // The error of the stream, or of the first point that claims a time that is
 // not positive and finite or a shape that is not possible, is returned with
@@ -130,6 +147,11 @@ func Observations(points iter.Seq2[profile.Point, error]) (Data, error) {
 		}
 		if reason != "" {
 			d.Skipped[reason]++
+			continue
+		}
+		if row.Mode == Mixed {
+			row.Index = index
+			d.Rows = append(d.Rows, row)
 			continue
 		}
 		if i, seen := at[row.key()]; seen {
@@ -219,22 +241,25 @@ func rowOf(p profile.Point) (row Row, reason string, err error) {
 	step := p.Step
 	row = Row{
 		Mode: Mode(step.Mode), BatchSize: step.BatchSize, InputLen: step.InputLen,
-		OutputLen: step.OutputLen, Origin: p.Origin,
+		OutputLen: step.OutputLen, Origin: p.Origin, Clock: p.Clock,
 	}
-	switch step.Mode {
-	case profile.Prefill:
-		if reason = prefillShape(step, &row); reason != "" {
-			return Row{}, reason, nil
-		}
-	case profile.Decode:
-		if len(step.Pass.Prefill) > 0 {
-			return Row{}, skipMixed, nil
-		}
-		decodeShape(step, &row)
-	case profile.Mixed:
-		return Row{}, skipMixed, nil
-	default:
+	switch {
+	case step.Mode != profile.Prefill && step.Mode != profile.Decode && step.Mode != profile.Mixed:
 		return Row{}, "", fmt.Errorf("step mode %q: want prefill, decode or mixed", step.Mode)
+	case isMixed(step):
+		if step.Totals == nil && step.Pass.Decode.Count == 0 && len(step.Pass.Prefill) == 0 {
+			return Row{}, skipUnknown, nil
+		}
+		mixedShape(step, &row)
+		if err := row.checkWork(); err != nil {
+			return Row{}, "", err
+		}
+		err = row.takeTimes(p)
+		return row, "", err
+	case step.Mode == profile.Prefill:
+		prefillShape(step, &row)
+	default:
+		decodeShape(step, &row)
 	}
 	if err := checkShape(row.BatchSize, row.InputLen, row.Context); err != nil {
 		return Row{}, "", err
@@ -243,21 +268,45 @@ func rowOf(p profile.Point) (row Row, reason string, err error) {
 	return row, "", err
 }
 
+// isMixed reports whether a step is other than whole prompts of one length or
+// decoding sequences, or is known by its sums only.
+func isMixed(step *profile.Step) bool {
+	switch {
+	case step.Mode == profile.Mixed || step.Totals != nil:
+		return true
+	case step.Mode == profile.Decode:
+		return len(step.Pass.Prefill) > 0
+	case len(step.Pass.Prefill) == 0:
+		return step.Pass.Decode.Count > 0
+	}
+	return step.Pass.Decode.Count > 0 || len(step.Pass.Prefill) > 1 || step.Pass.Prefill[0].Context > 0
+}
+
+// mixedShape copies what a mixed step computed.
+func mixedShape(step *profile.Step, row *Row) {
+	row.Mode = Mixed
+	if step.Totals != nil {
+		totals := *step.Totals
+		row.Totals = &totals
+	}
+	if len(step.Pass.Prefill) > 0 || step.Pass.Decode.Count > 0 {
+		row.Pass = &forward.Pass{Prefill: slices.Clone(step.Pass.Prefill), Decode: step.Pass.Decode}
+	}
+	sums := step.Sums()
+	row.BatchSize, row.InputLen = sums.PrefillRequests+sums.DecodeRequests, sums.PrefillTokens
+	if row.BatchSize > 0 {
+		row.Context = float64(sums.KVTokens) / float64(row.BatchSize)
+	}
+}
+
 // prefillShape reads the shape of a prefill step off its pass where the grid
 // coordinates are missing.
-func prefillShape(step *profile.Step, row *Row) (reason string) {
-	if step.Pass.Decode.Count > 0 || len(step.Pass.Prefill) > 1 {
-		return skipMixed
-	}
+func prefillShape(step *profile.Step, row *Row) {
 	if len(step.Pass.Prefill) == 0 {
-		return ""
+		return
 	}
 	chunk := step.Pass.Prefill[0]
-	if chunk.Context > 0 {
-		return skipCached
-	}
 	row.BatchSize, row.InputLen = chunk.Count, chunk.New
-	return ""
 }
 
 // decodeShape reads batch size and mean context off the pass; a step without

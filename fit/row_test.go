@@ -60,18 +60,46 @@ func TestObservationsMerge(t *testing.T) {
 	}
 }
 
-func TestObservationsSkip(t *testing.T) {
+// TestObservationsMixed: what is no homogeneous step is a mixed row.
+func TestObservationsMixed(t *testing.T) {
 	mixed := step("mixed", 2, 8, 1)
 	mixed.Step.Pass.Decode = forward.Sequences{Count: 1, SumContext: 5}
 	cached := step("prefill", 2, 8, 1)
 	cached.Step.Pass = forward.Prefill(2, 8, 100)
+	lengths := step("prefill", 2, 8, 1)
+	lengths.Step.Pass.Prefill = append(lengths.Step.Pass.Prefill, forward.Chunk{Count: 1, New: 9})
+	logged := profile.Point{Kind: profile.KindStep, Samples: []float64{1}, Clock: profile.ClockWall, Step: &profile.Step{
+		Mode: profile.Decode, Totals: &forward.Totals{DecodeRequests: 4, DecodeTokens: 4, KVTokens: 400},
+	}}
+	shapeless := step("mixed", 2, 8, 1)
+	shapeless.Step.Pass = forward.Pass{}
 	failed := profile.Point{Kind: profile.KindFailure, Reason: "oom"}
-	d, err := ObservationsOf([]profile.Point{mixed, cached, failed, step("prefill", 1, 1, 1)})
+	d, err := ObservationsOf([]profile.Point{mixed, cached, lengths, logged, logged, shapeless, failed, step("prefill", 1, 1, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Rows) != 1 || d.Skipped[skipMixed] != 1 || d.Skipped[skipCached] != 1 || d.Skipped[skipFailure] != 1 {
-		t.Errorf("%d rows, skipped %v", len(d.Rows), d.Skipped)
+	if diff := cmp.Diff(map[string]int{skipUnknown: 1, skipFailure: 1}, d.Skipped); diff != "" || d.Merged != 0 {
+		t.Errorf("%d merged, skipped (-want +got)\n%s", d.Merged, diff)
+	}
+	var got []work
+	for _, r := range d.Mode(Mixed) {
+		got = append(got, r.work())
+	}
+	want := []work{
+		{prefillTokens: 16, prefillRequests: 2, decodeTokens: 1, decodeRequests: 1, cached: 22, pairs: 64},
+		{prefillTokens: 16, prefillRequests: 2, cached: 216, pairs: 1664},
+		{prefillTokens: 25, prefillRequests: 3, cached: 25, pairs: 104.5},
+		{decodeTokens: 4, decodeRequests: 4, cached: 400},
+		{decodeTokens: 4, decodeRequests: 4, cached: 400},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(work{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if r := d.Mode(Mixed)[3]; r.BatchSize != 4 || r.Context != 100 || r.Clock != profile.ClockWall || !r.series() {
+		t.Errorf("a logged step is %+v", r)
+	}
+	if len(d.Mode(Prefill)) != 1 {
+		t.Errorf("%d homogeneous rows, want 1", len(d.Mode(Prefill)))
 	}
 }
 
@@ -87,6 +115,7 @@ func TestObservationsRefuse(t *testing.T) {
 		{"no sample and no summary is no time", step("decode", 1, 1)},
 		{"an empty batch computes nothing", step("prefill", 0, 1, 1)},
 		{"a mode of its own cannot be sorted in", step("training", 1, 1, 1)},
+		{"prompt tokens of no request", profile.Point{Kind: profile.KindStep, Samples: []float64{1}, Origin: "x.json: results[7]", Step: &profile.Step{Mode: "mixed", Totals: &forward.Totals{PrefillTokens: 4}}}},
 		{"products of huge sizes overflow", step("prefill", 1<<41, 1, 1)},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -158,7 +187,7 @@ func TestIndex(t *testing.T) {
 		{
 			"a row that cannot be fitted is one in the file all the same",
 			[]profile.Point{at(mixed, ""), at(mixed, ""), at(step(prefill, 2, 8, 1), "")},
-			map[Mode][]int{Prefill: {2}},
+			map[Mode][]int{Mixed: {0, 1}, Prefill: {2}},
 		},
 		{
 			"a second file of the same name goes on counting",

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +83,13 @@ type tally struct {
 
 // add scores p on one row.
 func (t *tally) add(p *Predictor, r Row, target Target) error {
-	q := Query{Mode: r.Mode, BatchSize: r.BatchSize, InputLen: r.InputLen}
+	q := r.query()
 	if f, err := p.fitted(r.Mode); err == nil && f.surface != nil && math.Abs(r.Context-f.offset-float64(r.InputLen)) >= 1 && r.Mode == Decode {
 		cached := int(math.Round(r.Context)) // timed after another number of steps than usual
+		q.Context = &cached
+	}
+	if r.Mode == Decode && !p.trained(Decode) {
+		cached := int(math.Round(r.Context))
 		q.Context = &cached
 	}
 	truth := target.of(r)
@@ -130,6 +135,38 @@ func (t *tally) score(model string, m Mode, split string, target Target) Score {
 	return s
 }
 
+// query asks for the row's step.
+func (r *Row) query() Query {
+	if r.Mode == Mixed {
+		return Query{Mode: Mixed, Totals: r.Totals, Pass: r.Pass}
+	}
+	return Query{Mode: r.Mode, BatchSize: r.BatchSize, InputLen: r.InputLen}
+}
+
+// answers reports whether the predictor knows steps of a mode, be it by the
+// model of mixed steps.
+func (p *Predictor) answers(m Mode) bool {
+	switch m {
+	case Mixed:
+		return p.mixed != nil
+	case Prefill:
+		return p.trained(m) || p.mixed != nil && p.mixed.form.Range.MaxPrefillTokens > 0
+	case Decode:
+	}
+	return p.trained(m) || p.mixed != nil && p.mixed.form.Range.MaxDecodeTokens > 0
+}
+
+// trainedOn is what the predictor remembers of the rows of a mode.
+func (p *Predictor) trainedOn(m Mode) *fingerprint {
+	if m == Mixed && p.mixed != nil {
+		return p.mixed.trained
+	}
+	if f, err := p.fitted(m); err == nil {
+		return f.trained
+	}
+	return nil
+}
+
 // ScorePredictor scores a finished predictor on rows of the modes that it
 // knows; model and split are the names to report. [Score.TrainedOn] tells how
 // many of the rows it was trained on; a bare file of four weights does not say.
@@ -138,7 +175,10 @@ func ScorePredictor(p *Predictor, rows []Row, target Target, model, split string
 		return nil, err
 	}
 	var out []Score
-	for _, m := range p.Modes() {
+	for _, m := range allModes() {
+		if !p.answers(m) {
+			continue
+		}
 		var t tally
 		for _, r := range rowsOf(rows, m) {
 			if err := t.add(p, r, target); err != nil {
@@ -149,11 +189,7 @@ func ScorePredictor(p *Predictor, rows []Row, target Target, model, split string
 			continue
 		}
 		score := t.score(model, m, split, target)
-		f, err := p.fitted(m)
-		if err != nil {
-			return nil, err
-		}
-		score.TrainedOn = f.trained.count(rowsOf(rows, m))
+		score.TrainedOn = p.trainedOn(m).count(rowsOf(rows, m))
 		out = append(out, score)
 	}
 	if len(out) == 0 {
@@ -169,6 +205,8 @@ type Split struct {
 	Name string
 	// Train and Test say what a row is for.
 	Train, Test func(Row) bool
+
+	series string // the name for mixed rows, where that is another
 }
 
 // parts are the rows to train on and to test on.
@@ -193,7 +231,9 @@ func HoldOut(ctx context.Context, rows []Row, split Split, models []string, targ
 
 // CrossValidate scores each model by k-fold cross-validation: row number n of
 // the file ([Row.Index]) is held out in fold n mod k, so the folds are the
-// same on every run, and in both modes. The split is named "mod<k>". The
+// same on every run, and in all modes. The split is named "mod<k>". Mixed steps
+// that a server logged in their order are held out in k stretches of time,
+// since neighbours resemble each other; that split is named "blocks<k>". The
 // linear model is trained on the target itself, auto on medians. Scores come
 // by mode, then in the order of models. When ctx ends the error is ctx's.
 func CrossValidate(ctx context.Context, rows []Row, k int, models []string, target Target) ([]Score, error) {
@@ -204,10 +244,24 @@ func CrossValidate(ctx context.Context, rows []Row, k int, models []string, targ
 	return evaluate(ctx, rows, fmt.Sprintf("mod%d", k), folds, models, target)
 }
 
-// foldsOf cuts rows into k folds by their number in the file.
+// foldsOf cuts rows into k folds by their number in the file, and the steps of
+// a server into k stretches.
 func foldsOf(rows []Row, k int) ([]Split, error) {
-	for _, m := range modes() {
-		own := rowsOf(rows, m)
+	var series []int // the numbers of the steps of a server
+	for i := range rows {
+		if rows[i].series() {
+			series = append(series, rows[i].Index)
+		}
+	}
+	slices.Sort(series)
+	if len(series) > 0 && (k < 2 || len(series) < k) {
+		return nil, fmt.Errorf("%s: %d folds of %d steps: want at least 2 folds and as many steps", Mixed, k, len(series))
+	}
+	for _, m := range allModes() {
+		own := slices.DeleteFunc(rowsOf(rows, m), func(r Row) bool { return r.series() })
+		if m == Mixed && len(series) > 0 && len(own) < k {
+			continue // the stretches alone are enough to test
+		}
 		if k < 2 || (len(own) > 0 && len(own) < k) {
 			return nil, fmt.Errorf("%s: %d folds of %d rows: want at least 2 folds and as many rows", m, k, len(own))
 		}
@@ -217,8 +271,19 @@ func foldsOf(rows []Row, k int) ([]Split, error) {
 	}
 	folds := make([]Split, k)
 	for f := range folds {
-		folds[f].Train = func(r Row) bool { return r.Index%k != f }
-		folds[f].Test = func(r Row) bool { return r.Index%k == f }
+		folds[f].Test = func(r Row) bool {
+			if r.series() {
+				at, _ := slices.BinarySearch(series, r.Index)
+				return at*k/len(series) == f
+			}
+			return r.Index%k == f
+		}
+		folds[f].Train = func(r Row) bool { return !folds[f].Test(r) }
+	}
+	if len(series) > 0 {
+		for f := range folds {
+			folds[f].series = fmt.Sprintf("blocks%d", k)
+		}
 	}
 	return folds, nil
 }
@@ -232,15 +297,19 @@ func evaluate(ctx context.Context, rows []Row, name string, folds []Split, model
 		return nil, errors.New("score: no model named")
 	}
 	var out []Score
-	for _, m := range modes() {
+	for _, m := range allModes() {
 		own := rowsOf(rows, m)
 		if len(own) == 0 {
 			continue
 		}
+		if m == Mixed {
+			own = rows // the others join in training
+			name = cmp.Or(folds[0].series, name)
+		}
 		for _, model := range models {
 			var t tally
 			for _, fold := range folds {
-				if err := t.fold(ctx, own, fold, Options{Model: model, LinearTarget: target}, target); err != nil {
+				if err := t.fold(ctx, m, own, fold, Options{Model: model, LinearTarget: target}, target); err != nil {
 					return nil, fmt.Errorf("score %s of %s, split %s: %w", m, model, name, err)
 				}
 			}
@@ -251,18 +320,19 @@ func evaluate(ctx context.Context, rows []Row, name string, folds []Split, model
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("score: no prefill or decode rows: %w", stat.ErrNoData)
+		return nil, fmt.Errorf("score: no rows of steps: %w", stat.ErrNoData)
 	}
 	return out, nil
 }
 
-// fold trains on one part of the rows of a mode and scores the other.
-func (t *tally) fold(ctx context.Context, rows []Row, split Split, options Options, target Target) error {
+// fold trains a mode on one part of the rows and scores it on the other.
+func (t *tally) fold(ctx context.Context, m Mode, rows []Row, split Split, options Options, target Target) error {
 	train, test := split.parts(rows)
+	test = rowsOf(test, m)
 	if len(test) == 0 {
 		return nil
 	}
-	p, _, err := Train(ctx, train, options)
+	p, err := trainOnly(ctx, m, train, options)
 	if err != nil {
 		return err
 	}

@@ -196,7 +196,7 @@ func compare(t *testing.T, split string, keep func(campaign, machine int) bool) 
 // on: inside the grid it is never worse than the regression, except by what
 // the noise of the rows decides, and its intervals cover what they claim.
 func TestSyntheticInterpolation(t *testing.T) {
-	results := compare(t, "mod5", func(c, m int) bool { return everything(t) || (c+m)%3 == 0 })
+	results := compare(t, "mod5", func(c, m int) bool { return everything(t) || (c+m)%4 == 0 })
 	var covered80, covered95, rows, ratio float64
 	for _, r := range results {
 		if r.auto.MAPE > 1.03*r.linear.MAPE+0.25 {
@@ -229,7 +229,7 @@ func TestSyntheticExtrapolation(t *testing.T) {
 			// The dozen has too few rows on either side, the long prompts too
 			// few batches.
 			name := campaigns()[c].name
-			return name != "dozen" && (name != "long prompts" || split == "input<=2048") && (everything(t) || (c+m)%3 == 1)
+			return name != "dozen" && (name != "long prompts" || split == "input<=2048") && (everything(t) || (c+m)%4 == 1)
 		})
 		for k, mode := range modes() {
 			var ratio, n, worst float64
@@ -257,7 +257,7 @@ func TestSyntheticExtrapolation(t *testing.T) {
 	}
 }
 
-// everything reports whether all pairings are wanted and not every third.
+// everything reports whether all pairings are wanted and not every fourth.
 func everything(t *testing.T) bool {
 	t.Helper()
 	return os.Getenv("LLMPROF_TEST_ALL") != ""

@@ -24,6 +24,9 @@ type Options struct {
 	// LinearTarget is the time that the four linear weights are trained on.
 	// Default: [Mean], as the original does. Auto always learns medians.
 	LinearTarget Target
+	// HostGap is what passes between steps, see [HostGap] and [MergeGaps]; it
+	// is kept with the predictor. Nil where it is not known.
+	HostGap *Gap
 }
 
 func (o Options) withDefaults() Options {
@@ -45,6 +48,11 @@ func (o Options) Validate() error {
 	}
 	if err := o.LinearTarget.validate(); err != nil {
 		faults = append(faults, err)
+	}
+	if o.HostGap != nil {
+		if err := o.HostGap.check(); err != nil {
+			faults = append(faults, err)
+		}
 	}
 	return errors.Join(faults...)
 }
@@ -159,9 +167,10 @@ func reach(octaves float64) float64 { return octaves * (octaves + 1) / 2 }
 // levels are the levels of the stored intervals; the first is the default.
 func levels() [2]float64 { return [2]float64{0.8, 0.95} }
 
-// Train fits a predictor to rows of one or both modes. A mode without rows
-// stays untrained. The rows must be distinct configurations, as
-// [Observations] returns them. When ctx ends, so does the search for a shape,
+// Train fits a predictor to rows of any modes. A mode without rows stays
+// untrained. The rows of homogeneous modes must be distinct configurations, as
+// [Observations] returns them. Where there are mixed rows, the homogeneous
+// ones join them in the model of mixed steps. When ctx ends, so does the search for a shape,
 // and the error is ctx's.
 func Train(ctx context.Context, rows []Row, options Options) (*Predictor, Report, error) {
 	if err := options.Validate(); err != nil {
@@ -169,6 +178,9 @@ func Train(ctx context.Context, rows []Row, options Options) (*Predictor, Report
 	}
 	options = options.withDefaults()
 	p, report := &Predictor{}, Report{}
+	if options.HostGap != nil {
+		p = p.WithHostGap(*options.HostGap)
+	}
 	for k, m := range modes() {
 		own := rowsOf(rows, m)
 		if len(own) == 0 {
@@ -185,10 +197,41 @@ func Train(ctx context.Context, rows []Row, options Options) (*Predictor, Report
 			report.ColdRows += min(r.Cold, 1)
 		}
 	}
+	if own := rowsOf(rows, Mixed); len(own) > 0 {
+		model, entry, err := trainMixed(ctx, rows, options)
+		if err != nil {
+			return nil, Report{}, fmt.Errorf("train: %w", err)
+		}
+		p.mixed = model
+		report.Modes = append(report.Modes, entry)
+		for _, r := range own {
+			report.ColdRuns += r.Cold
+			report.ColdRows += min(r.Cold, 1)
+		}
+	}
 	if len(report.Modes) == 0 {
-		return nil, Report{}, fmt.Errorf("train: no prefill or decode rows: %w", stat.ErrNoData)
+		return nil, Report{}, fmt.Errorf("train: no rows of steps: %w", stat.ErrNoData)
 	}
 	return p, report, nil
+}
+
+// trainOnly trains one mode and leaves the others out.
+func trainOnly(ctx context.Context, m Mode, rows []Row, options Options) (*Predictor, error) {
+	if m != Mixed {
+		p, _, err := Train(ctx, rowsOf(rows, m), options)
+		return p, err
+	}
+	if err := options.Validate(); err != nil {
+		return nil, fmt.Errorf("train: %w", err)
+	}
+	if len(rowsOf(rows, Mixed)) == 0 {
+		return nil, fmt.Errorf("train: no rows of mixed steps: %w", stat.ErrNoData)
+	}
+	model, _, err := trainMixed(ctx, rows, options.withDefaults())
+	if err != nil {
+		return nil, fmt.Errorf("train: %w", err)
+	}
+	return &Predictor{mixed: model}, nil
 }
 
 // trainMode fits one mode.

@@ -12,6 +12,18 @@
 // order mark, and the bare tokens NaN, Infinity and -Infinity. A number may
 // also stand in quotes. It refuses a key that stands twice in one object,
 // since two readers could take different values from it.
+//
+// A CSV file is a [Table]: [OpenTable] reads the line of column names,
+// [Table.Rows] yields the rows, [Table.Errorf] gives a fault its line, and
+// [Table.Warnings] tells of rows that were left out:
+//
+//	dense.csv: line 3, time_us: want a positive number, got "abc"
+//
+// [ParseTime] and [FormatTime] move the decimal point between the unit of a
+// file and seconds in the text, so that a time which is read and written has
+// equal digits again; [ParseSize] reads a count. A cell that would not come
+// back as it stood is kept in the point's Extra: [KeepCell], [KeptCell],
+// [SizeCell].
 package format
 
 import (
@@ -32,7 +44,8 @@ type Limits struct {
 	Bytes int64
 	// Depth is how deep JSON values may nest. Default 64.
 	Depth int
-	// Values is the number of JSON values of one file. Default 4 million.
+	// Values is the number of JSON values, or of cells of a table, of one
+	// file. Default 4 million.
 	Values int
 }
 

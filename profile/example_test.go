@@ -12,7 +12,7 @@ import (
 
 // A stream with a bad line: it is reported, and the rest is read.
 func ExampleReader_Points() {
-	file := `{"schema":"llmprof/profile","version":"1.0","device":{"name":"a100-sxm-80gb"}}
+	file := `{"schema":"llmprof/profile","version":"1.1","device":{"name":"a100-sxm-80gb"}}
 {"kind":"step","step":{"mode":"prefill","pass":{"prefill":[{"count":1,"new":512}]}},"samples_s":[0.0204,0.0202]}
 half a line
 {"kind":"step","step":{"mode":"decode","pass":{"decode":{"count":8,"sum_context":4096}}},"samples_s":[0.0081]}
@@ -86,7 +86,7 @@ func ExampleWriter() {
 	fmt.Print(file.String())
 	fmt.Println(err)
 	// Output:
-	// {"schema":"llmprof/profile","version":"1.0","device":{"name":"l4"}}
+	// {"schema":"llmprof/profile","version":"1.1","device":{"name":"l4"}}
 	// {"kind":"failure","reason":"oom"}
 	// <nil>
 }

@@ -99,8 +99,8 @@ func TestReadFaults(t *testing.T) {
 			text:  `{"schema":"llmprof/profile","version":"1.0","device":{"name":"a"}}` + "\n" + point + `{"schema":"llmprof/profile","version":"1.0","device":{"name":"b"}}` + "\n" + point,
 			fatal: `device differs: "a" in x: line 1, "b" in x: line 3`,
 		},
-		{why: "a newer minor version is read with a warning", text: strings.Replace(head, "1.0", "1.7", 1) + point, points: 1, warnings: []string{"version 1.7 is newer than 1.0"}},
-		{why: "a newer major version is refused", text: strings.Replace(head, "1.0", "2.0", 1) + point, fatal: "x: llmprof/profile version 2.0 is newer than 1.0"},
+		{why: "a newer minor version is read with a warning", text: strings.Replace(head, "1.0", "1.7", 1) + point, points: 1, warnings: []string{"version 1.7 is newer than 1.1"}},
+		{why: "a newer major version is refused", text: strings.Replace(head, "1.0", "2.0", 1) + point, fatal: "x: llmprof/profile version 2.0 is newer than 1.1"},
 		{why: "a newer major version is refused, whatever its header holds", text: `{"schema":"llmprof/profile","version":"2.0","device":7}` + "\n", fatal: "version 2.0 is newer"},
 		{why: "a version that is none", text: strings.Replace(head, "1.0", "one", 1), fatal: `x: line 1: version is "one"`},
 		{why: "no version", text: `{"schema":"llmprof/profile"}`, fatal: `x: line 1: version is ""`},
@@ -193,9 +193,8 @@ func TestBomb(t *testing.T) {
 // TestGolden reads the file of every version that was ever written.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
-		file    string
-		current bool
-	}{{"v1.0.llmprof", true}, {"v1.0.llmprof.gz", true}} {
+		file, version string
+	}{{"v1.0.llmprof", "1.0"}, {"v1.0.llmprof.gz", "1.0"}, {"v1.1.llmprof", "1.1"}} {
 		b, err := os.ReadFile(filepath.Join("testdata", c.file))
 		if err != nil {
 			t.Fatal(err)
@@ -204,10 +203,10 @@ func TestGolden(t *testing.T) {
 		if err != nil || len(warnings) > 0 {
 			t.Fatal(err, warnings)
 		}
-		if diff := cmp.Diff(goldenProfile(), p); diff != "" {
+		if diff := cmp.Diff(goldenProfile(c.version), p); diff != "" {
 			t.Errorf("%s: %s", c.file, diff)
 		}
-		if c.current && !profile.Compressed(c.file) {
+		if c.version == profile.Version {
 			if got := encode(t, c.file, p); !bytes.Equal(got, b) {
 				t.Errorf("%s: writing gives\n%s\nwant\n%s", c.file, got, b)
 			}
@@ -215,8 +214,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenProfile is what testdata/v1.0.llmprof holds: every field once.
-func goldenProfile() *profile.Profile {
+// goldenProfile is what testdata/v1.1.llmprof holds, every field once, and
+// what a file of an older version does.
+func goldenProfile(version string) *profile.Profile {
 	raw := func(s string) map[string]json.RawMessage {
 		return map[string]json.RawMessage{"key": json.RawMessage(s)}
 	}
@@ -228,7 +228,8 @@ func goldenProfile() *profile.Profile {
 	prefill := step(512, 0.0204, 0.0203)
 	prefill.Summary = &profile.Summary{Mean: 0.02035, Std: 5e-05, Runs: 2}
 	prefill.Warnings, prefill.Origin, prefill.Extra = []string{"clock not locked"}, "bench.json: results[0]", raw(`"<x>"`)
-	return &profile.Profile{Header: h, Points: []profile.Point{
+	h.Version = version
+	old := &profile.Profile{Header: h, Points: []profile.Point{
 		prefill,
 		{
 			Kind: profile.KindStep, Samples: []float64{0.0081}, Clock: profile.ClockDevice,
@@ -242,6 +243,22 @@ func goldenProfile() *profile.Profile {
 		},
 		{Kind: profile.KindFailure, Reason: "oom", Step: &profile.Step{BatchSize: 64, InputLen: 16384, OutputLen: 32}},
 	}}
+	if version == "1.0" {
+		return old
+	}
+	old.Points = append(old.Points,
+		profile.Point{
+			Kind: profile.KindStep, Samples: []float64{0.0521}, Clock: profile.ClockWall,
+			Step: &profile.Step{Mode: profile.Mixed, Totals: &forward.Totals{PrefillRequests: 2, PrefillTokens: 511, DecodeRequests: 3, DecodeTokens: 4, KVTokens: 983}},
+		},
+		profile.Point{
+			Kind: profile.KindLayer, Samples: []float64{9.31067e-06}, Clock: profile.ClockDevice,
+			Layer: &profile.Layer{Name: "attention", Tokens: 16, Context: 32, Sequences: 8, SequenceContext: 1024, LongSequences: 2, LongContext: 4096, ActivatedExperts: 6, TensorParallel: 2},
+		},
+		profile.Point{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryKVCache, Bytes: 1 << 30, Resolution: 10, Tokens: 524288, Blocks: 4096, BlockSize: 128, Worker: "Worker_TP0"}},
+		profile.Point{Kind: profile.KindRequest, Request: &profile.Request{ID: "7", InputLen: 591, OutputLen: 22, CachedLen: 32, Scheduled: 0.2, Sent: 0.201, First: 0.305, Last: 0.411}},
+	)
+	return old
 }
 
 // memory is a file in memory.
@@ -449,7 +466,7 @@ func TestWriterReportsEveryFailure(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add(encode(f, "x", sample(2)))
 	f.Add(encode(f, "x.gz", sample(2)))
-	f.Add(encode(f, "x", goldenProfile()))
+	f.Add(encode(f, "x", goldenProfile(profile.Version)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, _, err := profile.Read("x", bytes.NewReader(b))
 		if err != nil {

@@ -118,9 +118,12 @@ func Lint(p *Profile, opts LintOptions) []Finding {
 	}
 	l := &linter{Profile: p, opts: opts}
 	l.physics()
+	l.layerPhysics()
 	l.cpuTime()
+	l.layerCPUTime()
 	l.coldStarts()
 	l.duplicates()
+	l.layerDuplicates()
 	l.quantisedTimer()
 	l.nonMonotone()
 	l.failures()
@@ -239,8 +242,8 @@ func (l *linter) coldStarts() {
 // key is what two points must share to be the same measurement.
 func key(p *Point) string {
 	s := p.Step
-	text, err := json.Marshal(s.Pass)
-	if err != nil { // a Pass holds integers only
+	text, err := json.Marshal([]any{s.Pass, s.Totals})
+	if err != nil { // they hold integers only
 		text = []byte(err.Error())
 	}
 	return fmt.Sprintf("%s/%d/%d/%d/%s/%s", s.Mode, s.BatchSize, s.InputLen, s.OutputLen, p.Clock, text)

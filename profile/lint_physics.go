@@ -186,15 +186,17 @@ func cmpFloat(a, b float64) int {
 	return 0
 }
 
-// cpuTime finds points timed with the CPU's clock, and prefills whose time
-// does not grow with their tokens far past the launch floor: from at most 128
-// tokens to at least 1024, which is eight times the work.
+// cpuTime finds points timed with the CPU's clock, unless it is a CPU that was
+// measured, and prefills whose time does not grow with their tokens far past
+// the launch floor: from at most 128 tokens to at least 1024, which is eight
+// times the work.
 func (l *linter) cpuTime() {
 	var clocked []hit
+	onCPU := l.onCPU()
 	small, large := -1, -1
 	tokens := func(i int) int { return l.Points[i].Step.Pass.Tokens() }
 	for i, p := range l.steps {
-		if p.Clock == ClockCPU {
+		if p.Clock == ClockCPU && !onCPU {
 			clocked = append(clocked, hit{Flag{i, WholePoint}, describe(p) + ": clock is cpu"})
 			continue
 		}
@@ -222,7 +224,7 @@ func (l *linter) cpuTime() {
 	}
 	var flat []hit
 	for i, p := range l.steps {
-		if p.Step.Mode == Prefill && p.Clock != ClockCPU {
+		if p.Step.Mode == Prefill && (p.Clock != ClockCPU || onCPU) {
 			t, _ := p.Median()
 			flat = append(flat, hit{Flag{i, WholePoint}, fmt.Sprintf("%s: %v", describe(p), t)})
 		}

@@ -53,6 +53,12 @@ type Kind string
 const (
 	// KindStep is the time of one forward pass.
 	KindStep Kind = "step"
+	// KindLayer is the time of one layer of the model.
+	KindLayer Kind = "layer"
+	// KindMemory is a figure of memory; it holds no time.
+	KindMemory Kind = "memory"
+	// KindRequest is a request as its client saw it; it holds no samples.
+	KindRequest Kind = "request"
 	// KindFailure is a point that was asked for and could not be measured.
 	KindFailure Kind = "failure"
 )
@@ -75,6 +81,11 @@ type Point struct {
 	Kind Kind `json:"kind"`
 	// Step says what was run, for KindStep and for failed steps.
 	Step *Step `json:"step,omitempty"`
+	// Layer says which layer was run, for KindLayer and for failed layers.
+	Layer *Layer `json:"layer,omitempty"`
+	// Memory and Request are what points of those kinds say.
+	Memory  *Memory  `json:"memory,omitempty"`
+	Request *Request `json:"request,omitempty"`
 	// Samples are all the times taken, in order, in seconds.
 	Samples []float64 `json:"samples_s,omitempty"`
 	// Summary is what a foreign file said of samples that it did not keep,
@@ -103,8 +114,19 @@ type Step struct {
 	InputLen  int `json:"input_len,omitempty"`
 	OutputLen int `json:"output_len,omitempty"`
 	// Pass is what the step computed. A decode point that summarises steps
-	// at growing context carries their mean context.
-	Pass forward.Pass `json:"pass"`
+	// at growing context carries their mean context. It is empty where only
+	// Totals are known.
+	Pass forward.Pass `json:"pass,omitzero"`
+	// Totals are the sums of a pass whose shape is not known.
+	Totals *forward.Totals `json:"totals,omitempty"`
+}
+
+// Sums are the totals of the step, from its pass where that is known.
+func (s *Step) Sums() forward.Totals {
+	if s.Totals != nil {
+		return *s.Totals
+	}
+	return s.Pass.Totals()
 }
 
 // The modes of a [Step].

@@ -9,7 +9,7 @@
 // at the content, not at the name. Times are in seconds, as every "_s" key
 // says.
 //
-//	{"schema":"llmprof/profile","version":"1.0","device":{"name":"a100-sxm-80gb"},"deploy":{"model":"Qwen/Qwen3-4B"}}
+//	{"schema":"llmprof/profile","version":"1.1","device":{"name":"a100-sxm-80gb"},"deploy":{"model":"Qwen/Qwen3-4B"}}
 //	{"kind":"step","step":{"mode":"prefill","batch_size":1,"input_len":512,"pass":{"prefill":[{"count":1,"new":512,"last":true}]}},"samples_s":[0.0204,0.0203]}
 //
 // A file can be appended to at any time, also after a crash: [Writer] hands

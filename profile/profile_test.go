@@ -156,7 +156,7 @@ func TestMergeMarksPointsOfUnstatedDevice(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
-	p := goldenProfile()
+	p := goldenProfile("1.0")
 	for _, c := range []struct {
 		why   string
 		preds []profile.Predicate

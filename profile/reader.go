@@ -15,11 +15,11 @@ import (
 // Schema and Version name the file format that this package writes.
 const (
 	Schema  = "llmprof/profile"
-	Version = "1.0"
+	Version = "1.1"
 )
 
 const (
-	major, minor = 1, 0
+	major, minor = 1, 1
 
 	// maxLine bounds one line of text in bytes: a point of 500,000 samples
 	// fits.

@@ -44,6 +44,21 @@ func (p *Point) Validate() error {
 		if p.Step == nil {
 			fault("a step does not say what was run")
 		}
+	case KindLayer:
+		if _, ok := p.Mean(); !ok {
+			fault("a layer holds neither samples nor a summary")
+		}
+		if p.Layer == nil {
+			fault("a layer does not say what was run")
+		}
+	case KindMemory:
+		if p.Memory == nil {
+			fault("a memory point holds no figure")
+		}
+	case KindRequest:
+		if p.Request == nil {
+			fault("a request point holds no request")
+		}
 	case KindFailure:
 		if p.Reason == "" {
 			fault("a failure does not say its reason")
@@ -54,6 +69,21 @@ func (p *Point) Validate() error {
 	if p.Step != nil {
 		if err := p.Step.validate(p.Kind == KindFailure); err != nil {
 			faults = append(faults, fmt.Errorf("step: %w", err))
+		}
+	}
+	if p.Layer != nil {
+		if err := p.Layer.validate(); err != nil {
+			faults = append(faults, fmt.Errorf("layer: %w", err))
+		}
+	}
+	if p.Memory != nil {
+		if err := p.Memory.validate(); err != nil {
+			faults = append(faults, fmt.Errorf("memory: %w", err))
+		}
+	}
+	if p.Request != nil {
+		if err := p.Request.validate(); err != nil {
+			faults = append(faults, fmt.Errorf("request: %w", err))
 		}
 	}
 	return errors.Join(faults...)
@@ -76,7 +106,20 @@ func (s *Step) validate(failed bool) error {
 	if s.InputLen < 0 || int64(s.InputLen) > maxTokens || s.OutputLen < 0 || int64(s.OutputLen) > maxTokens {
 		return fmt.Errorf("input_len %d, output_len %d: want 0 to %d", s.InputLen, s.OutputLen, int64(maxTokens))
 	}
-	if failed && len(s.Pass.Prefill) == 0 && s.Pass.Decode.Count == 0 {
+	empty := len(s.Pass.Prefill) == 0 && s.Pass.Decode.Count == 0
+	if failed && empty && s.Totals == nil {
+		return nil
+	}
+	if t := s.Totals; t != nil {
+		switch {
+		case !empty:
+			return errors.New("pass and totals: want one of them")
+		case t.PrefillTokens > maxPass || t.DecodeTokens > maxPass || t.KVTokens > maxPass:
+			return fmt.Errorf("totals: %d prefill tokens, %d decode tokens, %d KV tokens: out of range", t.PrefillTokens, t.DecodeTokens, t.KVTokens)
+		}
+		if err := t.Validate(); err != nil {
+			return fmt.Errorf("totals: %w", err)
+		}
 		return nil
 	}
 	total := int64(s.Pass.Decode.Count)

@@ -45,28 +45,45 @@ func newWriter(name string, dst io.Writer, compress bool) *Writer {
 	return w
 }
 
-// Write writes one point. It refuses a point that [Point.Validate] refuses,
-// without harm to the file. After a failed write to the file every further
-// call fails.
-func (w *Writer) Write(p Point) error {
-	if err := p.Validate(); err != nil {
-		return fmt.Errorf("write %s: %w", w.name, err)
+// Write writes points that belong together: they reach the file in one Write,
+// so that a crash loses all of them or none. It refuses what [Point.Validate]
+// refuses, without harm to the file. After a failed write to the file every
+// further call fails.
+func (w *Writer) Write(points ...Point) error {
+	var lines []byte
+	for i := range points {
+		if err := points[i].Validate(); err != nil {
+			return fmt.Errorf("write %s: %w", w.name, err)
+		}
+		line, err := encodeLine(points[i])
+		if err != nil {
+			return fmt.Errorf("write %s: %w", w.name, err)
+		}
+		lines = append(lines, line...)
 	}
-	return w.writeLine(p)
+	return w.writeLines(lines)
 }
 
 func (w *Writer) writeLine(v any) error {
-	if w.err != nil {
-		return w.err
-	}
 	line, err := encodeLine(v)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", w.name, err)
 	}
-	if w.gz == nil {
-		return w.emit(line)
+	return w.writeLines(line)
+}
+
+// writeLines hands whole lines to the file at once.
+func (w *Writer) writeLines(lines []byte) error {
+	if w.err != nil {
+		return w.err
 	}
-	if _, err := w.gz.Write(line); err != nil {
+	if len(lines) == 0 {
+		return nil
+	}
+	if w.gz == nil {
+		return w.emit(lines)
+	}
+	if _, err := w.gz.Write(lines); err != nil {
 		return w.fail(err)
 	}
 	if err := w.gz.Flush(); err != nil {

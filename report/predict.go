@@ -134,6 +134,64 @@ func PredictionTable(predictions []PredictionKeys) Table {
 	return t
 }
 
+// MixedKeys is one predicted step that mixes a chunk of a prompt with decoding
+// sequences.
+type MixedKeys struct {
+	Config string `json:"config"`
+	Mode   string `json:"mode"`
+	// ChunkTokens are computed on ChunkContext cached tokens; Decodes sequences
+	// generate a token each on Context cached ones.
+	ChunkTokens  int          `json:"chunk_tokens"`
+	ChunkContext int          `json:"chunk_context"`
+	Decodes      int          `json:"decodes"`
+	Context      int          `json:"context"`
+	Latency      EstimateKeys `json:"latency_ms"`
+	Extrapolated bool         `json:"extrapolated"`
+	Warnings     []string     `json:"warnings,omitempty"`
+}
+
+// Mixed builds the keys of one mixed step.
+func Mixed(config string, chunk, chunkContext, decodes, context int, e stat.Estimate[unit.Seconds]) MixedKeys {
+	return MixedKeys{
+		Config: config, Mode: string(fit.Mixed), ChunkTokens: chunk, ChunkContext: chunkContext, Decodes: decodes, Context: context,
+		Latency: Milliseconds(e), Extrapolated: e.Basis == stat.Extrapolated, Warnings: e.Warnings,
+	}
+}
+
+// MixedDocument is the JSON of predicted mixed steps.
+type MixedDocument struct {
+	Head
+	Predictions []MixedKeys `json:"predictions"`
+}
+
+// MixedPredictions builds the document.
+func MixedPredictions(predictions []MixedKeys, tool string) MixedDocument {
+	return MixedDocument{NewHead("predictions", tool), predictions}
+}
+
+// MixedTable shows predicted mixed steps.
+func MixedTable(predictions []MixedKeys) Table {
+	t := Table{Columns: []Column{
+		{Name: "config", Left: true}, {Name: "chunk", Key: "chunk_tokens"}, {Name: "its context", Key: "chunk_context", Idle: idle("0")},
+		{Name: "decodes"}, {Name: "their context", Key: "context"},
+		{Name: "ms", Key: "latency_ms"}, {Name: "low", Key: "low_ms"}, {Name: "high", Key: "high_ms"}, {Name: "basis", Left: true},
+	}}
+	seen := map[string]bool{}
+	for _, p := range predictions {
+		t.Rows = append(t.Rows, []Cell{
+			Say(p.Config), Whole(p.ChunkTokens), Whole(p.ChunkContext), Whole(p.Decodes), Whole(p.Context),
+			timeCell(3, &p.Latency.Value), timeCell(3, p.Latency.Low), timeCell(3, p.Latency.High), Say(string(p.Latency.Basis)),
+		})
+		for _, w := range p.Warnings {
+			if !seen[w] {
+				t.Notes = append(t.Notes, w)
+			}
+			seen[w] = true
+		}
+	}
+	return t
+}
+
 // TrainingDocument is the JSON of a training.
 type TrainingDocument struct {
 	Head

@@ -209,14 +209,17 @@ func (f *knobFlags) registerTimes(cmd *cobra.Command) {
 	flags.BoolVar(&s.Eager, "enforce-eager", false, "no device graphs: launches cost more")
 	flags.Float64Var(&f.overhead, "step-overhead-us", 0, "host time per step in µs")
 	flags.Float64Var(&s.Overlap, "overlap", 0, "share of communication hidden behind compute")
-	flags.StringVar(&f.attention, "attention", "fused", "fused, or naive to store the score matrix")
+	f.attention = "fused"
+	if flags.Lookup("attention") == nil { // predict also asks layer profiles with it
+		flags.StringVar(&f.attention, "attention", f.attention, "fused, or naive to store the score matrix")
+		completeWith(cmd, "attention", "fused", "naive")
+	}
 	flags.Float64Var(&s.KVReread, "kv-reread", 1, "how often a prefill reads the keys from memory")
 	flags.Var(&f.shared, "shared-prefix", "leading tokens that all decoding sequences share and attention reads once")
 	flags.Float64Var(&s.ExpertSkew, "expert-skew", 1, "effective share of the experts under uneven routing")
 	flags.Float64Var(&s.ExpertImbalance, "expert-imbalance", 1, "load of the busiest expert rank over the mean")
 	flags.BoolVar(&s.DispatchOnce, "dispatch-once", false, "send a token once to each expert rank instead of once for each expert")
 	flags.StringVar(&f.sparsity, "sparsity", "", "2:4 for structured sparse weights")
-	completeWith(cmd, "attention", "fused", "naive")
 	completeWith(cmd, "sparsity", "2:4")
 	f.changed = flags.Changed
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/cost"
+	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/hub"
 	"github.com/llmprof/llmprof/profile"
@@ -23,6 +24,7 @@ const (
 	codeUsage       = 2
 	codeUnknown     = 3
 	codeOutside     = 4
+	codeIncomplete  = 5
 	codeBug         = 70
 	codeInterrupted = 130
 	codeTerminated  = 143
@@ -102,6 +104,8 @@ func exitCode(err error) int {
 	var newerPredictor *fit.VersionError
 	var unsupported *hub.UnsupportedError
 	var access *hub.AccessError
+	var died *engine.DiedError
+	var exit *engine.ExitError
 	switch {
 	case err == nil:
 		return 0
@@ -111,6 +115,8 @@ func exitCode(err error) int {
 		return codeUnknown
 	case errors.As(err, &access):
 		return accessCode(access.Reason)
+	case errors.As(err, &died), errors.As(err, &exit):
+		return codeOutside
 	case errors.As(err, &layout):
 		return codeUsage
 	default:

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/llmprof/llmprof/catalog"
-	"github.com/llmprof/llmprof/format/stepbench"
 	"github.com/llmprof/llmprof/profile"
 )
 
@@ -71,58 +70,6 @@ func writeFile(name string, write func(io.Writer) error) error {
 		return fileError("write", name, err)
 	}
 	return nil
-}
-
-// readMeasurements reads files of any known kind, told apart by content, into
-// one profile.
-func (a *app) readMeasurements(cat *catalog.Catalog, names []string) (*profile.Profile, error) {
-	var parts []*profile.Profile
-	for _, name := range names {
-		part, err := a.readMeasurement(cat, name)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part)
-	}
-	if len(parts) == 1 {
-		return parts[0], nil
-	}
-	return profile.Merge(parts...)
-}
-
-func (a *app) readMeasurement(cat *catalog.Catalog, name string) (*profile.Profile, error) {
-	file, err := a.openInput(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // read only
-	in := bufio.NewReaderSize(file, stepbench.HeadSize)
-	head, err := in.Peek(stepbench.HeadSize)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fileError("read", name, err)
-	}
-	var p *profile.Profile
-	var warnings []error
-	switch stepbench.Detect(head) {
-	case stepbench.Native:
-		p, warnings, err = profile.Read(name, in)
-	case stepbench.Benchmark, stepbench.Rows:
-		p, warnings, err = stepbench.Read(name, in, stepbench.Options{Device: deviceNamer(cat)})
-	default:
-		// The reader says what is wrong with the text.
-		p, warnings, err = stepbench.Read(name, in, stepbench.Options{Device: deviceNamer(cat)})
-		if err != nil {
-			err = usage("read here are llmprof profiles and benchmark files of the forward-time predictor", "%w", err)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	a.log().Debug("read measurements", "file", name, "points", len(p.Points), "model", p.Header.Deploy.Model, "device", p.Header.Device.Reported)
-	for _, w := range warnings {
-		a.warn(w.Error())
-	}
-	return p, nil
 }
 
 // deviceNamer finds canonical device names for the readers of foreign files.

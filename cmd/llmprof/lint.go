@@ -36,7 +36,7 @@ verdict in a copy of the profile, --drop leaves the flagged points out of it.`,
 			if err != nil {
 				return err
 			}
-			p, err := a.readMeasurements(cat, args)
+			p, err := a.readMeasurements(args, readOptions{cat: cat})
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,10 @@ type predictFlags struct {
 	level        float64
 	gpus         []string
 	tp           counts
+	chunk        counts
+	decodes      counts
+	chunkContext int
+	layers       layerQuery
 	deployment   deploymentFlags
 	knobs        knobFlags
 	// datasheet names the flags that act on the datasheet's time only.
@@ -37,19 +41,28 @@ type predictFlags struct {
 }
 
 func (a *app) predictCommand() *cobra.Command {
-	f := &predictFlags{batch: newCounts(1), input: newCounts(1), tp: newCounts(1, 1)}
+	f := &predictFlags{batch: newCounts(1), input: newCounts(1), tp: newCounts(1, 1), chunk: newCounts(0), decodes: newCounts(0), layers: newLayerQuery()}
 	cmd := &cobra.Command{
-		Use:   "predict PREDICTOR CONFIG | MODEL --gpu GPU",
-		Short: "How long one step takes, with interval and basis",
-		Long: `Predict asks a trained predictor how long one prefill or decode step takes. The
-answer carries an interval and says whether it lies inside the measured range
-(interpolated) or outside (extrapolated).
+		Use:   "predict PREDICTOR CONFIG | LAYERS | MODEL --gpu GPU",
+		Short: "How long a step, a layer or a request takes, with interval and basis",
+		Long: `Predict asks a trained predictor how long one prefill or decode step takes, or
+with --chunk-tokens and --decodes one that mixes both. The answer carries an
+interval and says whether it lies inside the measured range (interpolated) or
+outside (extrapolated).
+
+A layer profile (a file that profile layers or import wrote, a layer CSV, a
+bundle of LLMServingSim) answers how long a layer takes (--layer, --attention),
+or with --num-layers a whole request that is alone on its device.
 
 With a model and --gpu instead of a predictor the time is computed from
 datasheet figures, and says so (theoretical); only then do the flags for
 formats, parallel ranks and efficiencies act.`,
 		Example: `  llmprof predict predictors.json qwen3-4b-a100 --mode prefill --bs 4 --input-len 512
   llmprof predict predictors.json qwen3-4b-a100 --mode decode --bs 1,8,64 --input-len 1k,16k --json
+  llmprof predict predictors.json server --chunk-tokens 512 --decodes 16 --context 1000
+  llmprof predict layers.llmprof --num-layers 32 --input-len 512 --output-len 128
+  llmprof predict perf/RTX4090 --layer qkv_proj --tokens 1,100,777 --tp 1
+  llmprof predict perf/RTX4090 --attention 512,1024,16,3000
   llmprof predict Qwen3-4B --gpu a100 --mode decode --bs 8 --input-len 1024`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,15 +71,19 @@ formats, parallel ranks and efficiencies act.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.mode, "mode", "", "prefill or decode")
+	flags.StringVar(&f.mode, "mode", "", "prefill, decode or mixed")
 	flags.Var(&f.batch, "batch-size", "sequences in the step (--bs)")
 	flags.Var(&f.input, "input-len", "prompt tokens of each sequence")
-	flags.IntVar(&f.context, "context", 0, "cached tokens of each sequence of a decode step (default: the mean of the measured steps after the prompt; with --gpu the prompt)")
+	flags.IntVar(&f.context, "context", 0, "cached tokens of each decoding sequence, or of the call of a layer (default: the mean of the measured steps after the prompt; with --gpu the prompt)")
+	flags.Var(&f.chunk, "chunk-tokens", "prompt tokens of a mixed step, in one chunk")
+	flags.Var(&f.decodes, "decodes", "decoding sequences of a mixed step")
+	flags.IntVar(&f.chunkContext, "chunk-context", 0, "cached tokens before the chunk of a mixed step")
+	f.layers.register(cmd)
 	flags.Float64Var(&f.level, "level", 0.8, "share of outcomes that the interval should hold: 0.8 or 0.95")
 	gpuFlag(a, cmd, &f.gpus)
+	flags.Var(&f.tp, "tensor-parallel-size", "ranks that share each layer, with --gpu or a layer profile (--tp)")
 	before := map[string]bool{}
 	flags.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
-	flags.Var(&f.tp, "tensor-parallel-size", "ranks that share each layer, with --gpu (--tp)")
 	f.deployment.registerFormats(cmd)
 	f.knobs.registerTimes(cmd)
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -74,7 +91,7 @@ formats, parallel ranks and efficiencies act.`,
 			f.datasheet = append(f.datasheet, flag.Name)
 		}
 	})
-	completeWith(cmd, "mode", string(fit.Prefill), string(fit.Decode))
+	completeWith(cmd, "mode", string(fit.Prefill), string(fit.Decode), string(fit.Mixed))
 	completeWith(cmd, "level", "0.8", "0.95")
 	return cmd
 }
@@ -88,8 +105,14 @@ func (a *app) givenIn(cmd *cobra.Command) func(name string) bool {
 
 // predict answers every combination of batch size and input length.
 func (a *app) predict(ctx context.Context, args []string, f *predictFlags) error {
+	if f.layers.asked() && len(args) == 1 && len(f.gpus) == 0 {
+		return a.predictLayers(args[0], f)
+	}
 	if err := f.validate(args); err != nil {
 		return err
+	}
+	if f.mode == string(fit.Mixed) {
+		return a.predictMixed(args[0], args[1], f)
 	}
 	var documents []report.PredictionKeys
 	var err error
@@ -108,11 +131,26 @@ func (a *app) predict(ctx context.Context, args []string, f *predictFlags) error
 }
 
 func (f *predictFlags) validate(args []string) error {
+	if err := f.layers.stray(f.given); err != nil {
+		return err
+	}
+	mixed := f.given("chunk-tokens") || f.given("decodes") || f.given("chunk-context")
+	if mixed && f.mode == "" {
+		f.mode = string(fit.Mixed)
+	}
 	switch {
+	case f.layers.asked():
+		return usage("", "--layer, --attention and --num-layers ask a layer profile, which stands alone: %s", strings.Join(args, " "))
 	case f.mode == "":
 		return usage("", "predict wants --mode prefill or --mode decode")
-	case f.mode != string(fit.Prefill) && f.mode != string(fit.Decode):
-		return &codedError{codeNo, fmt.Errorf("unknown mode %q", f.mode), "available modes: prefill, decode"}
+	case f.mode != string(fit.Prefill) && f.mode != string(fit.Decode) && f.mode != string(fit.Mixed):
+		return &codedError{codeNo, fmt.Errorf("unknown mode %q", f.mode), "available modes: prefill, decode, mixed"}
+	case f.given("tensor-parallel-size") && len(args) == 2:
+		return usage("the predictor answers for what it was trained on; a model and --gpu give a theoretical time", "--tensor-parallel-size goes with --gpu and has no effect on a predictor")
+	case f.mode == string(fit.Mixed):
+		return f.validateMixed(args)
+	case mixed:
+		return usage("", "--chunk-tokens, --decodes and --chunk-context go with --mode mixed")
 	case len(f.batch.values) == 0:
 		return usage("", "predict wants --batch-size")
 	case len(f.input.values) == 0:
@@ -129,6 +167,68 @@ func (f *predictFlags) validate(args []string) error {
 		return usage("", "--level goes with a predictor: a theoretical time has no interval")
 	}
 	return f.ineffective(len(args) == 1)
+}
+
+// validateMixed checks the flags of a mixed step.
+func (f *predictFlags) validateMixed(args []string) error {
+	switch {
+	case len(args) != 2:
+		return usage("llmprof predict PREDICTOR CONFIG --chunk-tokens N --decodes N --context N", "a mixed step wants a predictor that was trained on such steps, and its config")
+	case f.given("gpu"):
+		return usage("", "--gpu has no effect on a mixed step")
+	case f.given("batch-size") || f.given("input-len"):
+		return usage("", "a mixed step is told by --chunk-tokens, --decodes and --context, not by --batch-size and --input-len")
+	case f.context < 0 || f.chunkContext < 0:
+		return usage("", "--context is %d, --chunk-context %d: want 0 or more", f.context, f.chunkContext)
+	case len(f.chunk.values) == 0 && len(f.decodes.values) == 0:
+		return usage("", "a mixed step wants --chunk-tokens, --decodes or both")
+	}
+	return f.ineffective(false)
+}
+
+// predictMixed answers every combination of chunk and decoding sequences.
+func (a *app) predictMixed(file, config string, f *predictFlags) error {
+	predictor, config, err := a.askPredictor(file, config)
+	if err != nil {
+		return err
+	}
+	one := func(c counts) []int {
+		if len(c.values) == 0 {
+			return []int{0}
+		}
+		return c.values
+	}
+	var documents []report.MixedKeys
+	for _, chunk := range one(f.chunk) {
+		for _, decodes := range one(f.decodes) {
+			if chunk == 0 && decodes == 0 {
+				return usage("", "a step without prompt tokens and without decoding sequences computes nothing")
+			}
+			estimate, err := predictor.PredictAt(f.mixedQuery(chunk, decodes), f.level)
+			if err != nil {
+				return usage(hintOf(err), "%s: config %s: %w", file, config, err)
+			}
+			documents = append(documents, report.Mixed(config, chunk, f.chunkContext, decodes, f.context, estimate))
+		}
+	}
+	return a.write(report.MixedPredictions(documents, version()), report.MixedTable(documents))
+}
+
+// mixedQuery is the step of one chunk and decoding sequences. Contexts that
+// were not given stay unknown.
+func (f *predictFlags) mixedQuery(chunk, decodes int) fit.Query {
+	if !f.given("context") && decodes > 0 {
+		t := forward.Totals{DecodeRequests: decodes, DecodeTokens: decodes, PrefillTokens: chunk}
+		if chunk > 0 {
+			t.PrefillRequests = 1
+		}
+		return fit.Query{Totals: &t}
+	}
+	pass := forward.Pass{Decode: forward.Sequences{Count: decodes, SumContext: int64(decodes) * int64(f.context)}}
+	if chunk > 0 {
+		pass.Prefill = []forward.Chunk{{Count: 1, New: chunk, Context: f.chunkContext, Last: true}}
+	}
+	return fit.Query{Pass: &pass}
 }
 
 // ineffective refuses flags that would be without effect.
@@ -149,18 +249,24 @@ func (f *predictFlags) ineffective(theory bool) error {
 	return nil
 }
 
-// predictTrained asks a predictor file. What it does not have ends with the
+// askPredictor opens a predictor. What a file does not have ends with the
 // forward-time predictor's exit code.
-func (a *app) predictTrained(file, config string, f *predictFlags) ([]report.PredictionKeys, error) {
+func (a *app) askPredictor(file, config string) (*fit.Predictor, string, error) {
 	predictor, config, err := a.openPredictor(file, config)
+	var unknown *fit.UnknownConfigError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, "", &codedError{codeNo, err, "llmprof train CONFIG FILE makes one"}
+	case errors.As(err, &unknown):
+		return nil, "", &codedError{codeNo, err, unknown.Hint()}
+	}
+	return predictor, config, err
+}
+
+// predictTrained asks a predictor file.
+func (a *app) predictTrained(file, config string, f *predictFlags) ([]report.PredictionKeys, error) {
+	predictor, config, err := a.askPredictor(file, config)
 	if err != nil {
-		var unknown *fit.UnknownConfigError
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil, &codedError{codeNo, err, "llmprof train CONFIG FILE makes one"}
-		case errors.As(err, &unknown):
-			return nil, &codedError{codeNo, err, unknown.Hint()}
-		}
 		return nil, err
 	}
 	var documents []report.PredictionKeys
@@ -185,6 +291,9 @@ func (a *app) predictTheory(ctx context.Context, ref string, f *predictFlags) ([
 	base, err := f.deployment.config()
 	if err != nil {
 		return nil, err
+	}
+	if algorithm := f.layers.algorithm(); algorithm != "" {
+		f.knobs.attention = algorithm
 	}
 	settings, err := f.knobs.resolve()
 	if err != nil {

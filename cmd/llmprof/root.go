@@ -87,11 +87,15 @@ Start with:  llmprof quickstart`,
 		a.analyzeCommand(),
 		a.modelsCommand(),
 		a.gpusCommand(),
+		a.doctorCommand(),
+		a.profileCommand(),
 		a.importCommand(),
+		a.exportCommand(),
 		a.lintCommand(),
 		a.trainCommand(),
 		a.predictCommand(),
 		a.scoreCommand(),
+		a.validateCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -103,7 +103,11 @@ func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
 	if err != nil {
 		return err
 	}
-	data, measured, err := a.observations(cat, files)
+	parts, err := a.readParts(files, readOptions{cat: cat})
+	if err != nil {
+		return err
+	}
+	data, measured, err := observations(parts)
 	if err != nil {
 		return err
 	}

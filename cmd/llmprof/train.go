@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
@@ -59,7 +58,11 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	if err != nil {
 		return err
 	}
-	data, measured, err := a.observations(cat, files)
+	parts, err := a.readParts(files, readOptions{cat: cat})
+	if err != nil {
+		return err
+	}
+	data, measured, err := observations(parts)
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	predictor, trained, err := fit.Train(ctx, data.Rows, fit.Options{Model: model})
+	predictor, trained, err := fit.Train(ctx, data.Rows, fit.Options{Model: model, HostGap: a.hostGap(parts)})
 	if err != nil {
 		return usage("", "%w", err)
 	}
@@ -88,17 +91,48 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	return a.write(document, report.TrainingTables(document)...)
 }
 
-// observations reads measurement files and what a fit can use of them.
-func (a *app) observations(cat *catalog.Catalog, files []string) (fit.Data, *profile.Profile, error) {
-	p, err := a.readMeasurements(cat, files)
-	if err != nil {
-		return fit.Data{}, nil, err
+// observations joins measurements and collects what a fit can use of them.
+func observations(parts []*profile.Profile) (fit.Data, *profile.Profile, error) {
+	p := parts[0]
+	if len(parts) > 1 {
+		var err error
+		if p, err = profile.Merge(parts...); err != nil {
+			return fit.Data{}, nil, err
+		}
 	}
 	data, err := fit.ObservationsOf(p.Points)
 	if err != nil {
 		return fit.Data{}, nil, usage("", "%w", err)
 	}
 	return data, p, nil
+}
+
+// hostGap finds what passes between a server's steps, from the loads whose
+// requests are known; nil where none is.
+func (a *app) hostGap(parts []*profile.Profile) *fit.Gap {
+	var gaps []fit.Gap
+	for _, p := range parts {
+		requests := p.Filter(profile.ByKind(profile.KindRequest)).Points
+		if len(requests) == 0 {
+			continue
+		}
+		gap, err := fit.HostGap(p.Filter(profile.ByKind(profile.KindStep)).Points, requests)
+		if err != nil {
+			a.warn(fmt.Sprintf("%s: the host's time between steps cannot be told: %v", p.Header.Source, err))
+			continue
+		}
+		gaps = append(gaps, gap)
+	}
+	if len(gaps) == 0 {
+		return nil
+	}
+	gap, err := fit.MergeGaps(gaps...)
+	if err != nil {
+		a.warn(err.Error())
+		return nil
+	}
+	a.warn(gap.Between.Warnings...)
+	return &gap
 }
 
 // metadataOf is what a predictor keeps of the measurement: the benchmark's

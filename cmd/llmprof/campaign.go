@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/engine"
+	"github.com/llmprof/llmprof/measure"
+	"github.com/llmprof/llmprof/profile"
+)
+
+// outputFlags say where a measurement goes and how long it may take.
+type outputFlags struct {
+	out       string
+	resume    bool
+	overwrite bool
+	budget    time.Duration
+}
+
+func (f *outputFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.out, "output", "o", "", "profile to write, gzip if it ends in .gz (default: named after the model)")
+	flags.BoolVar(&f.resume, "resume", false, "go on with the profile where it stopped")
+	flags.BoolVar(&f.overwrite, "overwrite", false, "replace a profile that exists")
+	flags.DurationVar(&f.budget, "budget", 0, "stop after this time, start of the engine included (10m); --resume goes on")
+	onlyOnCommandLine(flags, "output", "resume", "overwrite")
+}
+
+// measurement is one run of measure.Run into a profile on disk.
+type measurement struct {
+	*outputFlags
+	app    *app
+	cat    *catalog.Catalog
+	driver engine.Driver
+	place  engine.Place
+	setup  engine.Setup
+	// model is the name under which the model is recorded.
+	model string
+	// hardware is the device's name as the user gave it; empty takes what the
+	// engine reports.
+	hardware string
+	// tasks are all of them, next proposes further ones from what is measured.
+	tasks []engine.Task
+	next  func(points []profile.Point) []engine.Task
+
+	profile *profile.Profile // what the file holds
+	file    *os.File
+	writer  *profile.Writer
+}
+
+// run measures what the file does not hold yet. The profile is complete up to
+// the last task that ended, whatever the error.
+func (m *measurement) run(ctx context.Context) (measure.Outcome, time.Duration, error) {
+	if err := m.open(); err != nil {
+		return measure.Outcome{}, 0, err
+	}
+	todo := measure.Remaining(m.tasks, m.profile.Points)
+	if n := len(m.tasks) - len(todo); n > 0 {
+		m.app.log().Info(fmt.Sprintf("%s holds %d of %d points; going on with the rest", m.out, n, len(m.tasks)))
+	}
+	m.setup.MaxBatch, m.setup.MaxInput, m.setup.MaxOutput = measure.Bounds(m.tasks)
+	if m.app.verbose {
+		m.setup.Log = m.app.stderr
+	}
+	meter := m.app.newMeter()
+	began := time.Now()
+	opts := measure.Options{
+		Write: m.write, Ready: m.ready, Budget: m.budget,
+		Progress: meter.now,
+	}
+	if m.next != nil {
+		opts.More = func() []engine.Task { return measure.Remaining(m.next(m.profile.Points), m.profile.Points) }
+	}
+	if len(todo) > 0 {
+		m.app.log().Info(fmt.Sprintf("starting %s on %s", m.driver.Name(), m.place))
+	}
+	outcome, err := measure.Run(ctx, func(ctx context.Context) (engine.Session, error) {
+		return m.driver.Start(ctx, m.place, m.setup)
+	}, todo, opts)
+	meter.end()
+	if m.writer != nil {
+		err = errors.Join(err, m.writer.Close())
+	}
+	if m.file != nil {
+		err = errors.Join(err, m.file.Close())
+	}
+	if n := outcome.Measured + outcome.Failed; err != nil && n > 0 {
+		m.app.log().Info(fmt.Sprintf("%d points are kept in %s; --resume goes on with the rest", n, m.out))
+	}
+	return outcome, time.Since(began), err
+}
+
+// open reads what the output file holds. Nothing is written yet: an engine
+// that cannot be started leaves no file behind.
+func (m *measurement) open() error {
+	m.profile = &profile.Profile{}
+	info, err := os.Stat(m.out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fileError("write", m.out, err)
+	case info.IsDir():
+		return usage("", "write %s: it is a folder", m.out)
+	case m.overwrite:
+		return nil
+	case !m.resume:
+		return usage("--resume goes on with it, --overwrite replaces it, -o names another", "%s exists", m.out)
+	}
+	file, err := os.Open(m.out)
+	if err != nil {
+		return fileError("read", m.out, err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	p, warnings, err := profile.Read(m.out, file)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		// A point that was cut off is measured again.
+		m.app.log().Debug(w.Error())
+	}
+	if n := measure.Foreign(m.tasks, p.Points); n > 0 && m.next == nil {
+		m.app.log().Info(fmt.Sprintf("%s also holds %d points of another grid; they stay", m.out, n))
+	}
+	m.profile = p
+	return nil
+}
+
+// ready opens the file for writing once the engine has said what it is.
+func (m *measurement) ready(facts engine.Facts) error {
+	for _, w := range facts.Warnings {
+		m.app.warn(w)
+	}
+	header := measure.Header(facts)
+	header.Tool = version()
+	header.Created = time.Now().UTC().Format(time.RFC3339)
+	header.Deploy.Model = m.model
+	if header.Source = "llmprof profile on " + m.place.String(); m.place.String() == "local" {
+		header.Source = "llmprof profile"
+		if host, err := os.Hostname(); err == nil {
+			header.Host = host
+		}
+	}
+	if m.hardware != "" {
+		header.Device.Name, header.Device.Reported = "", m.hardware
+	}
+	if canonical, ok := deviceNamer(m.cat)(header.Device.Reported); ok {
+		header.Device.Name = canonical
+	}
+	mode := os.O_RDWR | os.O_CREATE
+	if m.overwrite && !m.resume {
+		mode |= os.O_TRUNC
+	}
+	file, err := os.OpenFile(m.out, mode, 0o644)
+	if err != nil {
+		return fileError("write", m.out, err)
+	}
+	m.file = file
+	if m.writer, err = profile.Append(m.out, file, header); err != nil {
+		var clash *profile.ClashError
+		if errors.As(err, &clash) {
+			return usage("measure it into another file: -o FILE", "%s holds points of other conditions: %w", m.out, err)
+		}
+		return err
+	}
+	if m.profile.Header.Schema == "" {
+		m.profile.Header = header
+		return m.write(facts.Memory...)
+	}
+	return nil
+}
+
+// write hands points to the file and to the profile in memory.
+func (m *measurement) write(points ...profile.Point) error {
+	if len(points) == 0 {
+		return nil
+	}
+	if err := m.writer.Write(points...); err != nil {
+		return fileError("write", m.out, err)
+	}
+	m.profile.Points = append(m.profile.Points, points...)
+	return nil
+}
+
+// incompleteError ends a run that left something out.
+type incompleteError struct{ message, hint string }
+
+func (e *incompleteError) Error() string { return e.message }
+func (e *incompleteError) Hint() string  { return e.hint }
+func (e *incompleteError) ExitCode() int { return codeIncomplete }
+
+// verdict turns an outcome into an error where the run is not what was asked
+// for.
+func verdict(outcome measure.Outcome, out string) error {
+	switch {
+	case outcome.OutOfTime:
+		return &incompleteError{fmt.Sprintf("the budget is spent: %d points are left", outcome.Left), "the same command with --resume goes on with " + out}
+	case outcome.Left > 0:
+		return &incompleteError{fmt.Sprintf("%d points are left", outcome.Left), "the same command with --resume goes on with " + out}
+	case outcome.Measured == 0 && outcome.Failed > 0:
+		return &incompleteError{"no point could be measured", out + " holds the reason of each; llmprof lint " + out + " counts them"}
+	}
+	return nil
+}
+
+// fileName makes a file name of a model's name.
+func fileName(model string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(`/\:*?"<>| `, r) {
+			return '_'
+		}
+		return r
+	}, strings.Trim(model, "/"))
+}
+
+// profileCommand groups what measures an engine.
+func (a *app) profileCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "Measure a real engine",
+		Long: `Profile starts an engine, measures it and writes a profile: step times whole
+forward passes over a grid of batch sizes and input lengths, layers times every
+layer of the model. llmprof doctor says which engines this machine has.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("llmprof profile step MODEL or llmprof profile layers MODEL", "unknown command %q for llmprof profile", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(a.profileStepCommand(), a.profileLayersCommand())
+	return cmd
+}

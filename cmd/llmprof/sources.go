@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/format/layerscsv"
+	"github.com/llmprof/llmprof/format/llamacpp"
+	"github.com/llmprof/llmprof/format/llmservingsim"
+	"github.com/llmprof/llmprof/format/sglang"
+	"github.com/llmprof/llmprof/format/stepbench"
+	"github.com/llmprof/llmprof/format/vllmlog"
+	"github.com/llmprof/llmprof/profile"
+)
+
+// readOptions are what the user knows beside a file.
+type readOptions struct {
+	cat *catalog.Catalog
+	// kvTokens is the capacity of a server's KV cache in tokens; 0 where the
+	// log must say it.
+	kvTokens int64
+}
+
+// source is one kind of file that measurements are read from.
+type source struct {
+	// name is what the kind is called in messages.
+	name   string
+	detect func(head []byte) bool
+	read   func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error)
+}
+
+// sources lists the kinds of files, told apart by content.
+func sources() []source {
+	steps := func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
+		return stepbench.Read(name, in, stepbench.Options{Device: deviceNamer(opts.cat)})
+	}
+	return []source{
+		{
+			"llmprof profile", func(head []byte) bool { return stepbench.Detect(head) == stepbench.Native },
+			func(name string, in io.Reader, _ readOptions) (*profile.Profile, []error, error) {
+				return profile.Read(name, in)
+			},
+		},
+		{
+			"benchmark of the forward-time predictor or of sglang.bench_one_batch", func(head []byte) bool {
+				f := stepbench.Detect(head)
+				return f == stepbench.Benchmark || f == stepbench.Rows
+			}, steps,
+		},
+		{
+			"layer CSV of LLM-Profile or LLMServingSim", layerscsv.Detect,
+			func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
+				return layerscsv.Read(name, in, layerscsv.Options{Device: deviceNamer(opts.cat)})
+			},
+		},
+		{
+			"vLLM server log", vllmlog.Detect,
+			func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
+				return vllmlog.Read(name, in, vllmlog.Options{KVTokens: opts.kvTokens})
+			},
+		},
+		{
+			"SGLang server log", sglang.Detect,
+			func(name string, in io.Reader, _ readOptions) (*profile.Profile, []error, error) {
+				return sglang.ReadLog(name, in)
+			},
+		},
+		{
+			"llama-bench output", llamacpp.Detect,
+			func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
+				return llamacpp.Read(name, in, llamacpp.Options{Device: deviceNamer(opts.cat)})
+			},
+		},
+	}
+}
+
+// bundleKind is the kind of a folder.
+const bundleKind = "bundle of LLMServingSim"
+
+// knownKinds lists the kinds for an error.
+func knownKinds() string {
+	var names []string
+	for _, s := range sources() {
+		names = append(names, s.name)
+	}
+	return strings.Join(append(names, bundleKind+" (a folder)"), ", ")
+}
+
+// readParts reads files of any known kind, told apart by content.
+func (a *app) readParts(names []string, opts readOptions) ([]*profile.Profile, error) {
+	var parts []*profile.Profile
+	for _, name := range names {
+		part, _, err := a.readMeasurement(name, opts)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+// readMeasurements is readParts with the profiles merged.
+func (a *app) readMeasurements(names []string, opts readOptions) (*profile.Profile, error) {
+	parts, err := a.readParts(names, opts)
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	return profile.Merge(parts...)
+}
+
+// readMeasurement reads one file, or folder, and says what kind it is.
+func (a *app) readMeasurement(name string, opts readOptions) (*profile.Profile, string, error) {
+	p, warnings, kind, err := a.readKind(name, opts)
+	if err != nil {
+		return nil, "", err
+	}
+	a.log().Debug("read measurements", "file", name, "kind", kind, "points", len(p.Points), "model", p.Header.Deploy.Model, "device", p.Header.Device.Reported)
+	for _, w := range warnings {
+		a.warn(w.Error())
+	}
+	return p, kind, nil
+}
+
+func (a *app) readKind(name string, opts readOptions) (*profile.Profile, []error, string, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		p, warnings, err := llmservingsim.ReadFS(name, os.DirFS(name), llmservingsim.Options{Device: deviceNamer(opts.cat)})
+		if err != nil {
+			return nil, nil, "", usage("a folder is read as a bundle of LLMServingSim: meta.yaml beside tp1, tp2, …", "%w", err)
+		}
+		return p, warnings, bundleKind, nil
+	}
+	file, err := a.openInput(name)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	defer func() { _ = file.Close() }() // read only
+	in := bufio.NewReaderSize(file, stepbench.HeadSize)
+	head, err := in.Peek(stepbench.HeadSize)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, "", fileError("read", name, err)
+	}
+	var kinds []source
+	var names []string
+	for _, s := range sources() {
+		if s.detect(head) {
+			kinds = append(kinds, s)
+			names = append(names, s.name)
+		}
+	}
+	if len(kinds) > 1 {
+		return nil, nil, "", usage("", "read %s: it could be %s", name, strings.Join(names, " or "))
+	}
+	if len(kinds) == 0 {
+		// The reader of the most common kind says what is wrong with the text.
+		_, _, err := stepbench.Read(name, in, stepbench.Options{})
+		if err == nil {
+			err = errors.New(name + ": of no known kind")
+		}
+		return nil, nil, "", usage("read here are: "+knownKinds(), "%w", err)
+	}
+	p, warnings, err := kinds[0].read(name, in, opts)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	return p, warnings, kinds[0].name, nil
+}

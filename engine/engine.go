@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/llmprof/llmprof/deploy"
+	"github.com/llmprof/llmprof/profile"
+)
+
+// Driver starts one kind of engine.
+type Driver interface {
+	// Name is the engine's name: "torch", "vllm".
+	Name() string
+	// Abilities says what the driver can measure.
+	Abilities() Abilities
+	// Start brings an engine up and returns once it can run tasks. The error
+	// says what is missing and, through a Hint method, what mends it.
+	Start(ctx context.Context, place Place, setup Setup) (Session, error)
+}
+
+// Abilities says what can be asked of a driver.
+type Abilities struct {
+	// Steps and Layers: whole forward passes, single layers.
+	Steps, Layers bool
+	// MaxBatch is the largest batch size that the engine can be asked for; 0
+	// where only memory bounds it.
+	MaxBatch int
+	// Clocks are what samples can be timed with, the default first.
+	Clocks []profile.Clock
+}
+
+// Setup says which model is measured and how. The zero value of a field leaves
+// the choice to the engine.
+type Setup struct {
+	// Model is a folder with a config.json, a .gguf file or a hub id, as the
+	// engine's place sees it.
+	Model string
+	// Deploy holds the deployment that is asked for: formats, parallel sizes,
+	// scheduler limits.
+	Deploy deploy.Config
+	// NumLayers cuts the model to its first layers; 0 keeps all.
+	NumLayers int
+	// LoadWeights reads the checkpoint instead of random weights.
+	LoadWeights bool
+	// Device is "cuda", "cpu", …
+	Device string
+	// Clock is what to time with; one of the driver's.
+	Clock profile.Clock
+	// MaxBatch, MaxInput and MaxOutput bound the tasks to come, so that the
+	// engine can size its KV cache: sequences, and tokens of each.
+	MaxBatch, MaxInput, MaxOutput int
+	// Threads bounds the threads of an engine on a CPU.
+	Threads int
+	// CUDAGraphs replays decode steps from captured graphs where the driver
+	// can.
+	CUDAGraphs bool
+	// Seed makes random weights and tokens repeatable.
+	Seed int64
+	// Program is the interpreter or executable to use instead of the one that
+	// the driver looks for.
+	Program string
+	// Args are further arguments for the engine's own command line.
+	Args []string
+	// Env are further environment variables, "NAME=value".
+	Env []string
+	// Log takes what the engine says on stderr; nil discards it. Secrets are
+	// removed.
+	Log io.Writer
+	// StartTimeout bounds the start, TaskTimeout one run of one task.
+	// Defaults: 15 and 10 minutes.
+	StartTimeout, TaskTimeout time.Duration
+}
+
+// Facts is what a started engine says of itself. What it does not say is
+// absent.
+type Facts struct {
+	// Engine and Version name the engine's release.
+	Engine, Version string
+	// Libraries are versions of what it runs on: "torch", "cuda", "python".
+	Libraries map[string]string
+	// Device and Driver are what it runs on.
+	Device profile.Device
+	Driver string
+	// Clock is what its samples are timed with, Timer the name of the timer
+	// and Resolution its step in seconds.
+	Clock      profile.Clock
+	Timer      string
+	Resolution float64
+	// MaxModelLen is the longest sequence in tokens, MaxTokens the capacity of
+	// the KV cache in tokens, MaxBatch the most sequences of a step; 0 where
+	// the engine does not say.
+	MaxModelLen, MaxTokens, MaxBatch int
+	// Layers is the number of decoder blocks that the engine runs; 0 where it
+	// does not say.
+	Layers int
+	// Memory are points of kind memory that the engine stated.
+	Memory []profile.Point
+	// Deploy is the deployment that really runs.
+	Deploy deploy.Config
+	// Warnings are remarks on the engine as it was found.
+	Warnings []string
+}
+
+// Task is one thing to measure: a step of the grid, or the layers of the model
+// at one shape.
+type Task struct {
+	// ID is unique in a session.
+	ID int
+	// Step or Layers says what to run; the other is nil.
+	Step   *StepTask
+	Layers *LayersTask
+	// Warmup runs come first and are not counted. Runs are the samples wanted.
+	Warmup, Runs int
+}
+
+// StepTask asks for a prefill of BatchSize prompts of InputLen tokens in one
+// step, and for OutputLen - 1 decode steps after it.
+type StepTask struct {
+	BatchSize, InputLen, OutputLen int
+}
+
+// LayersTask asks for every layer of the model once, for Tokens new tokens of
+// each of Sequences sequences that have Context tokens in the KV cache.
+type LayersTask struct {
+	Tokens, Context, Sequences int
+}
+
+// Result is what became of a task.
+type Result struct {
+	Task Task
+	// Points are what was measured: a step's prefill and decode, each layer.
+	Points []profile.Point
+	// Failure says why nothing more was measured, empty where all was:
+	// FailureOOM, FailureLimits, or "runtime_error: …", "exception: …",
+	// "timeout: …".
+	Failure string
+}
+
+// Reasons of failures, as the forward-time predictor writes them.
+const (
+	// FailureOOM: the device had not enough memory for the task.
+	FailureOOM = "oom"
+	// FailureLimits: the engine's limits do not admit the task.
+	FailureLimits = "skipped_due_to_limits"
+	// FailureRuntime, FailureException and FailureTimeout are prefixes of what
+	// the engine said.
+	FailureRuntime   = "runtime_error: "
+	FailureException = "exception: "
+	FailureTimeout   = "timeout: "
+)
+
+// Session is a running engine.
+type Session interface {
+	// Facts is what the engine said when it was ready.
+	Facts() Facts
+	// Run measures the tasks in order and emits a result for each as soon as
+	// it is there. It returns early with the error of ctx or of emit, or with
+	// an error of its own where the engine cannot go on; tasks without a
+	// result were not measured then.
+	Run(ctx context.Context, tasks []Task, emit func(Result) error) error
+	// Close ends the engine and waits for it.
+	Close() error
+}

@@ -1,0 +1,65 @@
+package torch_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/llmprof/llmprof/deploy"
+	"github.com/llmprof/llmprof/engine"
+	"github.com/llmprof/llmprof/engine/place"
+	"github.com/llmprof/llmprof/engine/torch"
+)
+
+// These tests need no torch: they end before it is imported.
+
+func TestStartRefusesOtherDeployments(t *testing.T) {
+	for want, setup := range map[string]engine.Setup{
+		"no model is named":      {},
+		"tensor parallel size 2": {Model: "m", Deploy: deploy.Config{TensorParallel: 2}},
+		"quantisation awq":       {Model: "m", Deploy: deploy.Config{Quantization: "awq"}},
+		"a KV cache in fp8":      {Model: "m", Deploy: deploy.Config{KVCacheDType: "fp8"}},
+	} {
+		_, err := torch.New().Start(t.Context(), place.Local(), setup)
+		checkError(t, err, want, "", "")
+	}
+}
+
+func TestStartWithoutPython(t *testing.T) {
+	for name, program := range map[string]string{"the one of the setup": filepath.Join(t.TempDir(), "python"), "any": ""} {
+		t.Run(name, func(t *testing.T) {
+			empty := t.TempDir()
+			if program == "" {
+				shell, err := exec.LookPath("sh")
+				if err != nil {
+					t.Skip("SKIPPED, NOT TESTED: no sh")
+				}
+				if err := os.Symlink(shell, filepath.Join(empty, "sh")); err != nil {
+					t.Skipf("SKIPPED, NOT TESTED: %v", err)
+				}
+			}
+			scratch := t.TempDir()
+			_, err := torch.New().Start(t.Context(), place.Local("PATH="+empty, "TMPDIR="+scratch), engine.Setup{Model: "m", Program: program})
+			checkError(t, err, "not installed", engine.ProgramMissing, "LLMPROF_PYTHON")
+			if left, _ := os.ReadDir(scratch); len(left) != 0 {
+				t.Errorf("%d files are left behind", len(left))
+			}
+		})
+	}
+}
+
+func TestStartWithoutTorch(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skipf("SKIPPED, NOT TESTED: %v", err)
+	}
+	// -S without site-packages, by way of a script, so that no torch is found.
+	bare := filepath.Join(t.TempDir(), "bare-python")
+	if err := os.WriteFile(bare, []byte("#!/bin/sh\nexec "+python+" -S -E \"$@\"\n"), 0o700); err != nil {
+		t.Skipf("SKIPPED, NOT TESTED: %v", err)
+	}
+	local := place.Local(append(os.Environ(), "LLMPROF_PYTHON="+bare)...)
+	_, err = torch.New().Start(t.Context(), local, engine.Setup{Model: "m"})
+	checkError(t, err, "No module named 'torch'", engine.EngineMissing, "-m pip install torch transformers")
+}

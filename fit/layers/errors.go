@@ -1,0 +1,68 @@
+package layers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/llmprof/llmprof/fit"
+)
+
+// UnknownLayerError says that a table has no such layer.
+type UnknownLayerError struct {
+	// Name is what was asked for.
+	Name string
+	// Nearest are names that the table has, the most similar first.
+	Nearest []string
+}
+
+// Error names the layer.
+func (e *UnknownLayerError) Error() string {
+	return fmt.Sprintf("layer %q: not in the profile", e.Name)
+}
+
+// Hint names what the profile has instead.
+func (e *UnknownLayerError) Hint() string {
+	if len(e.Nearest) == 0 {
+		return "the profile has no layers of this kind"
+	}
+	return "nearest: " + strings.Join(e.Nearest, ", ")
+}
+
+func unknownLayer(name string, known []string) error {
+	near := slices.Clone(known)
+	slices.SortFunc(near, func(a, b string) int {
+		if d := distance(name, a) - distance(name, b); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	return &UnknownLayerError{Name: name, Nearest: near[:min(3, len(near))]}
+}
+
+// maxName bounds the bytes of a name that are compared with others.
+const maxName = 64
+
+// distance is the number of edits between two names.
+func distance(a, b string) int {
+	a, b = a[:min(len(a), maxName)], b[:min(len(b), maxName)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := corner
+			if a[i] != b[j] {
+				cost++
+			}
+			corner = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func notMeasured(what, why string) error { return &fit.NotMeasuredError{What: what, Why: why} }
