@@ -12,9 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/llmprof/llmprof/catalog"
-	"github.com/llmprof/llmprof/profile"
 )
 
 // probeLimits are what a probe is given before it is given up.
@@ -120,74 +117,6 @@ func startProbe(ctx context.Context, place Place, cmd Command, setup Setup, limi
 		return nil, err
 	}
 	return s, nil
-}
-
-// openRequest is the first request for a setup.
-func openRequest(s Setup) probeOpen {
-	return probeOpen{
-		Op: "open", Schema: ProbeSchema, Version: ProbeVersion,
-		Model: s.Model, DType: string(s.Deploy.DType), Device: s.Device, Clock: string(s.Clock),
-		NumLayers: s.NumLayers, LoadWeights: s.LoadWeights, Threads: s.Threads, Seed: s.Seed,
-		MaxBatch: s.MaxBatch, MaxInput: s.MaxInput, MaxOutput: s.MaxOutput, CUDAGraphs: s.CUDAGraphs,
-		MaxModelLen: s.Deploy.MaxModelLen, MaxBatchedTokens: s.Deploy.MaxNumBatchedTokens,
-		BlockSize: s.Deploy.BlockSize, TensorParallel: s.Deploy.TensorParallel, Args: s.Args,
-	}
-}
-
-// readFacts checks a "ready" event and takes what it states.
-func readFacts(e *probeEvent, setup Setup) (Facts, error) {
-	if e.Schema != ProbeSchema || e.Version != ProbeVersion {
-		return Facts{}, &probeError{
-			text: fmt.Sprintf("the probe speaks %q version %d, this program %q version %d", e.Schema, e.Version, ProbeSchema, ProbeVersion),
-			hint: "use the probe that belongs to this release of llmprof",
-		}
-	}
-	clock := profile.Clock(e.Clock)
-	switch clock {
-	case profile.ClockWall, profile.ClockDevice, profile.ClockCPU:
-	default:
-		return Facts{}, &probeError{
-			text: fmt.Sprintf("the probe times with clock %q: want %s, %s or %s", e.Clock, profile.ClockWall, profile.ClockDevice, profile.ClockCPU),
-			hint: "use the probe that belongs to this release of llmprof",
-		}
-	}
-	f := Facts{
-		Engine: e.Engine, Version: e.EngineVersion, Libraries: e.Libraries,
-		Device: profile.Device{Reported: e.Device, Count: max(e.DeviceCount, 0)}, Driver: e.Driver,
-		Clock: clock, Timer: e.Timer, Resolution: max(e.ResolutionS, 0),
-		MaxModelLen: max(e.MaxModelLen, 0), MaxTokens: max(e.MaxTokens, 0), MaxBatch: max(e.MaxBatch, 0),
-		Deploy: setup.Deploy, Warnings: e.Warnings,
-	}
-	if f.Deploy.Model == "" {
-		f.Deploy.Model = setup.Model
-	}
-	f.Deploy.Engine, f.Deploy.EngineVersion = e.Engine, e.EngineVersion
-	if e.DType != "" {
-		dtype, err := catalog.ParseDType(e.DType)
-		if err != nil {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("the engine computes in %q, which the catalog does not know", e.DType))
-		}
-		f.Deploy.DType = dtype
-	}
-	if e.BlockSize > 0 {
-		f.Deploy.BlockSize = e.BlockSize
-	}
-	if f.Deploy.MaxModelLen > 0 && f.MaxModelLen > 0 {
-		f.Deploy.MaxModelLen = f.MaxModelLen
-	}
-	memory := e.Memory
-	if e.WeightsBytes > 0 {
-		memory = append([]profile.Memory{{Part: profile.MemoryWeights, Bytes: e.WeightsBytes}}, memory...)
-	}
-	for i := range memory {
-		p := profile.Point{Kind: profile.KindMemory, Memory: &memory[i]}
-		if err := p.Validate(); err != nil {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("memory[%d] of the engine was left out: %v", i, err))
-			continue
-		}
-		f.Memory = append(f.Memory, p)
-	}
-	return f, nil
 }
 
 // Facts is what the probe said when it was ready.
@@ -482,43 +411,4 @@ func (s *probeSession) waitEnd(limit time.Duration) bool {
 	case <-timer.C:
 		return false
 	}
-}
-
-// probeLog takes what a probe prints beside its events, from several
-// goroutines.
-type probeLog struct {
-	redactor
-	mu   sync.Mutex
-	w    io.Writer
-	tail string
-}
-
-// Write passes on what the place has cleaned already.
-func (l *probeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.w == nil {
-		return len(p), nil
-	}
-	return l.w.Write(p)
-}
-
-// line logs one line and remembers it as the last.
-func (l *probeLog) line(text string) {
-	text = l.clean(shorten(text, 2000))
-	if strings.TrimSpace(text) == "" {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tail = shorten(text, 200)
-	if l.w != nil {
-		_, _ = io.WriteString(l.w, text+"\n") // a log that fails must not fail the measurement
-	}
-}
-
-func (l *probeLog) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.tail
 }

@@ -153,7 +153,7 @@ func TestProbePoints(t *testing.T) {
 			layer(profile.Layer{Name: "q_proj", Tokens: 8, Context: 5}),
 			layer(profile.Layer{Name: "attn", Tokens: 8, Context: 5}),
 			layer(profile.Layer{Name: "indexer", Tokens: 8, Context: 5}),
-			layer(profile.Layer{Name: "lm_head", Tokens: 8, Context: 5, Sequences: 1}),
+			layer(profile.Layer{Name: "lm_head", Tokens: 8, Context: 5}),
 		},
 		{
 			layer(profile.Layer{Name: "q_proj", Tokens: 6, Context: 100}),

@@ -105,29 +105,3 @@ func notStarted(engine, place, program string, err error) error {
 	}
 	return &DiedError{Engine: engine, OutOfMemory: outOfMemory(err), Err: fmt.Errorf("before it was ready: %w", err)}
 }
-
-// secretName finds the variables whose values stay out of logs, hubToken the
-// tokens of the Hugging Face hub.
-var (
-	secretName = regexp.MustCompile(`(?i)token|key|secret|passw`)
-	hubToken   = regexp.MustCompile(`hf_[A-Za-z0-9]{16,}`)
-)
-
-// redactor removes secrets from what a probe prints.
-type redactor struct{ replacer *strings.Replacer }
-
-// newRedactor knows the secrets among the variables of a process.
-func newRedactor(env []string) redactor {
-	var pairs []string
-	for _, variable := range env {
-		name, value, _ := strings.Cut(variable, "=")
-		if len(value) >= 8 && secretName.MatchString(name) {
-			pairs = append(pairs, value, "***")
-		}
-	}
-	return redactor{strings.NewReplacer(pairs...)}
-}
-
-func (r redactor) clean(text string) string {
-	return hubToken.ReplaceAllString(r.replacer.Replace(text), "***")
-}

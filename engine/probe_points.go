@@ -117,7 +117,7 @@ func layerPoints(task Task, event *probeEvent, clock profile.Clock) ([]profile.P
 func layerShape(t *LayersTask, l probeLayer) (shape profile.Layer, ok bool) {
 	shape = profile.Layer{Name: l.Name, Tokens: t.Tokens * t.Sequences, Context: t.Context}
 	switch {
-	case l.PerSequence:
+	case t.Sequences > 1 && l.PerSequence:
 		shape.Sequences = t.Sequences
 	case t.Sequences > 1 && attention(l):
 		if t.Tokens > 1 {

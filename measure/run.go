@@ -203,19 +203,13 @@ func (r *run) more() []engine.Task {
 
 // skip answers the tasks that the engine's limits do not admit.
 func (r *run) skip(facts engine.Facts) error {
-	var left []engine.Task
-	for i, t := range r.todo {
-		reason := beyond(t, facts)
-		if reason == "" {
-			left = append(left, t)
-			continue
-		}
-		if err := r.fail(t, engine.FailureLimits, reason); err != nil {
-			r.todo = append(left, r.todo[i:]...)
-			return err
+	for _, t := range slices.Clone(r.todo) {
+		if reason := beyond(t, facts); reason != "" {
+			if err := r.fail(t, engine.FailureLimits, reason); err != nil {
+				return err
+			}
 		}
 	}
-	r.todo = left
 	return nil
 }
 
@@ -329,7 +323,7 @@ func (r *run) fail(t engine.Task, reason, why string) error {
 	}
 	r.out.Failed++
 	r.finish(keyOf(t))
-	r.tell(t, why)
+	r.tell(t, "")
 	return nil
 }
 

@@ -141,6 +141,11 @@ func TestRun(t *testing.T) {
 			out:  measure.Outcome{Measured: 3, Failed: 1},
 		},
 		{
+			why: "several beyond the limits", answer: steady, starts: 1, facts: engine.Facts{MaxModelLen: 20, MaxBatch: 1},
+			want: []string{"2x16 skipped_due_to_limits", "1x64 skipped_due_to_limits", "2x64 skipped_due_to_limits", "1x16 2 samples"},
+			out:  measure.Outcome{Measured: 1, Failed: 3},
+		},
+		{
 			why: "memory ends a point, not the run", starts: 1,
 			answer: func(task engine.Task, _ int) (engine.Result, error) {
 				if task.Step.InputLen == 64 && task.Step.BatchSize == 1 {

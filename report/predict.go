@@ -206,6 +206,13 @@ type TrainingDocument struct {
 	ColdRuns int            `json:"cold_runs"`
 	ColdRows int            `json:"cold_rows"`
 	Modes    []TrainingMode `json:"modes"`
+	// HostGap is what passes between two steps of a server, RequestOverhead
+	// what a request that meets an idle server waits beside its steps; both
+	// are null where no requests were recorded. GapSteps is the number of steps
+	// behind them.
+	HostGap         *EstimateKeys `json:"host_gap_ms"`
+	RequestOverhead *EstimateKeys `json:"request_overhead_ms"`
+	GapSteps        int           `json:"host_gap_steps,omitempty"`
 }
 
 // TrainingMode says how one mode was fitted.
@@ -235,11 +242,22 @@ func Training(config, file, model string, data fit.Data, p *fit.Predictor, r fit
 				mode.InnerMAPE = &c.MAPE
 			}
 		}
-		if form, ok := p.Form(m.Mode); ok && len(form.Bands) > 0 {
-			width := 100 * form.Bands[0].HalfWidth
+		var bands []fit.Band
+		if form, ok := p.Form(m.Mode); ok {
+			bands = form.Bands
+		}
+		if form, ok := p.MixedForm(); ok && m.Mode == fit.Mixed {
+			bands = form.Bands
+		}
+		if len(bands) > 0 {
+			width := 100 * bands[0].HalfWidth
 			mode.HalfWidth = &width
 		}
 		d.Modes = append(d.Modes, mode)
+	}
+	if gap, ok := p.Gap(); ok {
+		between, before := Milliseconds(gap.Between), Milliseconds(gap.Before)
+		d.HostGap, d.RequestOverhead, d.GapSteps = &between, &before, gap.Steps
 	}
 	return d
 }
@@ -269,6 +287,10 @@ func TrainingTables(d TrainingDocument) []Table {
 	if d.Merged > 0 {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d repeated points merged", d.Merged))
 	}
+	if d.HostGap != nil {
+		t.Notes = append(t.Notes, fmt.Sprintf("between two steps the host takes %s; a request that meets an idle server waits %s beside its steps (%d steps compared)",
+			span(d.HostGap), span(d.RequestOverhead), d.GapSteps))
+	}
 	reasons := make([]string, 0, len(d.Skipped))
 	for reason := range d.Skipped {
 		reasons = append(reasons, reason)
@@ -278,6 +300,15 @@ func TrainingTables(d TrainingDocument) []Table {
 		t.Notes = append(t.Notes, fmt.Sprintf("%d points not used: %s", d.Skipped[reason], reason))
 	}
 	return []Table{t}
+}
+
+// span is a time with its interval.
+func span(e *EstimateKeys) string {
+	text := fmt.Sprintf("%.2f ms", e.Value)
+	if e.Low != nil {
+		text += fmt.Sprintf(" (%.2f .. %.2f)", *e.Low, *e.High)
+	}
+	return text
 }
 
 // ScoresDocument is the JSON of scores.

@@ -21,6 +21,9 @@ type ImportDocument struct {
 	Prefill  int `json:"prefill"`
 	Decode   int `json:"decode"`
 	Mixed    int `json:"mixed"`
+	Layers   int `json:"layers"`
+	Memory   int `json:"memory"`
+	Requests int `json:"requests"`
 	Failures int `json:"failures"`
 	// Samples counts single timings.
 	Samples int `json:"samples"`
@@ -38,9 +41,16 @@ func Import(p *profile.Profile, file string, tool string) ImportDocument {
 	}
 	for _, point := range p.Points {
 		d.Samples += len(point.Samples)
-		if point.Kind == profile.KindFailure {
+		switch point.Kind {
+		case profile.KindFailure:
 			d.Failures++
 			continue
+		case profile.KindLayer:
+			d.Layers++
+		case profile.KindMemory:
+			d.Memory++
+		case profile.KindRequest:
+			d.Requests++
 		}
 		if point.Step == nil {
 			continue
@@ -70,7 +80,23 @@ func ImportTables(d ImportDocument) []Table {
 	t.pair("model", or(d.Model, "not recorded"))
 	t.pair("device", or(d.Device, "not recorded"))
 	t.pair("engine", or(d.Engine, "not recorded"))
-	t.pair("points", fmt.Sprintf("%d: %d prefill, %d decode, %d mixed, %d failed", d.Points, d.Prefill, d.Decode, d.Mixed, d.Failures))
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{
+		{d.Prefill, "prefill"}, {d.Decode, "decode"}, {d.Mixed, "mixed"}, {d.Layers, "layers"},
+		{d.Memory, "memory"}, {d.Requests, "requests"}, {d.Failures, "failed"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	points := strconv.Itoa(d.Points)
+	if len(parts) > 0 {
+		points += ": " + strings.Join(parts, ", ")
+	}
+	t.pair("points", points)
 	t.pair("timings", strconv.Itoa(d.Samples))
 	return []Table{t}
 }

@@ -46,6 +46,8 @@ func normaliseFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "max-model-len"
 	case "page-size":
 		name = "block-size"
+	case "max-batch-size":
+		name = "max-num-seqs"
 	}
 	return pflag.NormalizedName(name)
 }

@@ -93,7 +93,14 @@ func (a *app) predictLayers(file string, f *predictFlags) error {
 	if model, err := cat.Model(p.Header.Deploy.Model); err == nil && model.MoE != nil {
 		options.Experts = model.MoE.NumExperts
 	}
-	table, err := layers.New(slices.Values(p.Points), options)
+	points := p.Points
+	if f.given("tensor-parallel-size") {
+		options.TensorParallel = f.tp.values[0]
+	}
+	if q.numLayers > 0 {
+		points = singleSequences(points)
+	}
+	table, err := layers.New(slices.Values(points), options)
 	if err != nil {
 		return usage("llmprof profile layers measures one", "%s: %w", file, err)
 	}
@@ -101,6 +108,21 @@ func (a *app) predictLayers(file string, f *predictFlags) error {
 		return a.predictRequests(table, f)
 	}
 	return a.predictCalls(table, f)
+}
+
+// singleSequences leaves out the batches of decoding sequences that stand
+// beside single ones in a profile of one block: a request that is alone never
+// runs in one.
+func singleSequences(points []profile.Point) []profile.Point {
+	block := slices.ContainsFunc(points, func(p profile.Point) bool {
+		return p.Layer != nil && (p.Layer.Name == "attn" || p.Layer.Name == "qk_matmul")
+	})
+	if !block {
+		return points
+	}
+	return slices.DeleteFunc(slices.Clone(points), func(p profile.Point) bool {
+		return p.Layer == nil || p.Layer.Sequences > 1
+	})
 }
 
 // predictRequests answers every combination of input and output length.

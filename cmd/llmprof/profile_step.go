@@ -237,6 +237,9 @@ func (a *app) writeBenchmark(name string, p *profile.Profile) error {
 	kept := p.Filter(func(_ *profile.Header, point *profile.Point) bool {
 		return point.Step != nil && point.Step.BatchSize > 0 && point.Step.Mode != profile.Mixed
 	})
+	if len(kept.Points) == 0 {
+		return usage("export --format layers-csv writes layers", "the profile holds no prefill or decode step of a grid, which is what a benchmark file is made of")
+	}
 	if n := len(p.Points) - len(kept.Points); n > 0 {
 		a.log().Info(fmt.Sprintf("%s leaves out %d points that the format has no place for: mixed steps, memory", name, n))
 	}

@@ -23,6 +23,7 @@ type scoreFlags struct {
 	predictor, config string
 	holdOut           string
 	figure            string
+	samples           string
 	// given reports whether a flag stands on the command line.
 	given func(name string) bool
 }
@@ -61,6 +62,7 @@ own mean, which holds cold first runs.`,
 	flags.StringVar(&f.figure, "figure", "", "draw measured and held-out times as SVG to this `file`")
 	completeWith(cmd, "model", fit.Auto, fit.LinearModel, rooflineModel)
 	completeWith(cmd, "target", string(fit.Median), string(fit.Mean))
+	registerSamples(cmd, &f.samples)
 	onlyOnCommandLine(flags, "model", "hold-out", "predictor-file", "predictor-config", "figure")
 	return cmd
 }
@@ -107,7 +109,7 @@ func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
 	if err != nil {
 		return err
 	}
-	data, measured, err := observations(parts)
+	data, measured, err := observations(parts, f.samples)
 	if err != nil {
 		return err
 	}

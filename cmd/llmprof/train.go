@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ import (
 const defaultPredictorFile = "trained_predictors.json"
 
 func (a *app) trainCommand() *cobra.Command {
-	var file, model string
+	var file, model, samples string
 	cmd := &cobra.Command{
 		Use:     "train CONFIG FILE...",
 		Aliases: []string{"train_models", "train-models"},
@@ -33,8 +34,13 @@ benchmark files of the forward-time predictor.
 The model auto has the shape of a step's cost and is chosen by
 cross-validation; its file also holds the forward-time predictor's four weights
 a mode, so that its readers accept it. The model linear is that regression and
-nothing else.`,
+nothing else.
+
+Measurements that hold mixed steps, as an imported server log does, also train
+a model of mixed steps; with the clients' requests beside them the host's time
+between steps is kept with it.`,
 		Example: `  llmprof train qwen3-4b-a100 benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json
+  llmprof train server monday.llmprof tuesday.llmprof
   llmprof train c monday.llmprof tuesday.llmprof --predictor-file p.json --model linear`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -43,17 +49,18 @@ nothing else.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.train(cmd.Context(), args[0], args[1:], file, model)
+			return a.train(cmd.Context(), args[0], args[1:], file, model, samples)
 		},
 	}
 	cmd.Flags().StringVar(&file, "predictor-file", defaultPredictorFile, "file of predictors to add to")
 	cmd.Flags().StringVar(&model, "model", fit.Auto, "auto, or linear for the forward-time predictor's regression")
 	completeWith(cmd, "model", fit.Auto, fit.LinearModel)
+	registerSamples(cmd, &samples)
 	onlyOnCommandLine(cmd.Flags(), "model")
 	return cmd
 }
 
-func (a *app) train(ctx context.Context, config string, files []string, file, model string) error {
+func (a *app) train(ctx context.Context, config string, files []string, file, model, samples string) error {
 	cat, err := a.catalog()
 	if err != nil {
 		return err
@@ -62,7 +69,7 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	if err != nil {
 		return err
 	}
-	data, measured, err := observations(parts)
+	data, measured, err := observations(parts, samples)
 	if err != nil {
 		return err
 	}
@@ -91,8 +98,20 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	return a.write(document, report.TrainingTables(document)...)
 }
 
+// What counts of a point's samples.
+const (
+	allSamples = "all"
+	minSample  = "min"
+)
+
+// registerSamples registers --samples.
+func registerSamples(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "samples", allSamples, "which samples of a point count: all, or min for the least one (machines that others use as well)")
+	completeWith(cmd, "samples", allSamples, minSample)
+}
+
 // observations joins measurements and collects what a fit can use of them.
-func observations(parts []*profile.Profile) (fit.Data, *profile.Profile, error) {
+func observations(parts []*profile.Profile, samples string) (fit.Data, *profile.Profile, error) {
 	p := parts[0]
 	if len(parts) > 1 {
 		var err error
@@ -100,11 +119,31 @@ func observations(parts []*profile.Profile) (fit.Data, *profile.Profile, error) 
 			return fit.Data{}, nil, err
 		}
 	}
-	data, err := fit.ObservationsOf(p.Points)
+	points := p.Points
+	switch samples {
+	case allSamples:
+	case minSample:
+		points = minima(points)
+	default:
+		return fit.Data{}, nil, usage("", "unknown --samples %q: want all or min", samples)
+	}
+	data, err := fit.ObservationsOf(points)
 	if err != nil {
 		return fit.Data{}, nil, usage("", "%w", err)
 	}
 	return data, p, nil
+}
+
+// minima keeps the least sample of every point that has several.
+func minima(points []profile.Point) []profile.Point {
+	out := slices.Clone(points)
+	for i := range out {
+		if len(out[i].Samples) > 1 {
+			out[i].Samples = []float64{slices.Min(out[i].Samples)}
+			out[i].Summary = nil // it counted the others
+		}
+	}
+	return out
 }
 
 // hostGap finds what passes between a server's steps, from the loads whose

@@ -411,7 +411,7 @@ func (a *app) scale(cat *catalog.Catalog, p *profile.Profile, requests []request
 		}
 		blocks = model.NumLayers
 	}
-	table, err := layers.New(slices.Values(p.Points), layers.Options{TensorParallel: p.Header.Deploy.TensorParallel})
+	table, err := layers.New(slices.Values(singleSequences(p.Points)), layers.Options{TensorParallel: p.Header.Deploy.TensorParallel})
 	if err != nil {
 		return usage("", "%w", err)
 	}

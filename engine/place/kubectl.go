@@ -22,6 +22,9 @@ type Pod struct {
 // kubectlStatus is what kubectl adds to the stderr of a program that failed.
 var kubectlStatus = regexp.MustCompile(`(?m)^command terminated with exit code [0-9]+\s*\z`)
 
+// kubectlLog is a line of kubectl's own log.
+var kubectlLog = regexp.MustCompile(`(?m)^[EWI][0-9]{4} .*\n?`)
+
 // kubectlDoor opens shells with kubectl exec.
 type kubectlDoor struct {
 	pod Pod
@@ -75,6 +78,9 @@ func (d *kubectlDoor) open(ctx context.Context, script string, stderr io.WriteCl
 
 // explain reads the messages of kubectl.
 func (d *kubectlDoor) explain(status int, text string) error {
+	if short := strings.TrimSpace(kubectlLog.ReplaceAllString(text, "")); short != "" {
+		text = short // kubectl logs its own tries before it says what is wrong
+	}
 	kubectl := strings.Join(append([]string{"kubectl"}, d.flags()...), " ")
 	look := kubectl + " describe pod " + d.pod.Name
 	unreachable := "kubectl cluster-info shows which cluster is meant; start it, or set KUBECONFIG or the context"

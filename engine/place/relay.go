@@ -84,6 +84,7 @@ func (c *relayConn) Close() error {
 
 // LocalAddr and RemoteAddr name the place and the port.
 func (c *relayConn) LocalAddr() net.Addr { return relayAddr("llmprof") }
+
 func (c *relayConn) RemoteAddr() net.Addr {
 	return relayAddr(c.place + " port " + strconv.Itoa(c.port))
 }

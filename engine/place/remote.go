@@ -66,6 +66,7 @@ type session struct {
 	word  string        // the first word of the answer after the mark
 	rest  string        // the others
 	last  *tail
+	noise []byte // what stdout said before the answer
 }
 
 // run starts a script of ours and waits for its answer.
@@ -101,7 +102,7 @@ func (r *Remote) runWith(ctx context.Context, script func(mark string) string, s
 		status, _, waitErr := l.wait()
 		l.drop()
 		<-sent
-		text := stderr.last.String()
+		text := strings.TrimSpace(stderr.last.String() + "\n" + r.redactor.Redact(strings.TrimSpace(string(s.noise))))
 		if why := r.door.explain(status, text); why != nil {
 			return nil, why
 		}
@@ -134,6 +135,9 @@ func (s *session) answer() error {
 		line = append(line, piece...)
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
+		}
+		if len(s.noise) < keptStderr {
+			s.noise = append(s.noise, line...)
 		}
 		if err != nil {
 			return err

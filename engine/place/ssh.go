@@ -78,6 +78,7 @@ func (d *sshDoor) explain(status int, text string) error {
 		{"connection closed by", engine.ServiceUnreachable, "the host's sshd refused; try with: " + command + " -v"},
 		{"connection reset", engine.ServiceUnreachable, "the host's sshd refused; try with: " + command + " -v"},
 		{"kex_exchange_identification", engine.ServiceUnreachable, "something else than sshd answers there; try with: " + command + " -v"},
+		{"account is currently not available", engine.PermissionDenied, "the account may not log in: give it a shell on the host (sudo chsh -s /bin/sh USER), or use another"},
 		{"not found", engine.ProgramMissing, "the host has no sh, which llmprof needs: a POSIX shell"},
 	}, "ssh host "+d.target, status, text)
 }

@@ -74,7 +74,7 @@ func TestAttachRefused(t *testing.T) {
 	silent := newFake()
 	silent.silent = true
 	url, log := silent.attachable(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port on which nobody answers
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port on which nobody answers
 	if err != nil {
 		t.Fatal(err)
 	}

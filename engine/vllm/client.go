@@ -184,7 +184,7 @@ func (c *client) complete(ctx context.Context, model string, prompts [][]int, ou
 // tokenizer changes their length.
 func completion(model string, prompts [][]int, output int) []byte {
 	var b bytes.Buffer
-	name, _ := json.Marshal(model) //nolint:errchkjson // a string always has a JSON form
+	name, _ := json.Marshal(model) // a string always has a JSON form
 	fmt.Fprintf(&b, `{"model":%s,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":false,"prompt":[`, name, output)
 	var digits []byte
 	for i, p := range prompts {

@@ -72,7 +72,7 @@ func (f *fakeCommand) Start(ctx context.Context, cmd engine.Command) (engine.Pro
 type fakeRun struct {
 	out io.Reader
 	err error
-	ctx context.Context //nolint:containedctx // the process ends with it
+	ctx context.Context // the process ends with it
 }
 
 func (*fakeRun) Stdin() io.WriteCloser    { return nopCloser{io.Discard} }

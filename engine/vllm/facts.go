@@ -16,7 +16,7 @@ const resolution = 1e-5
 
 func newTokens(m *catalog.Model, seed int64) *prompts {
 	low, high := idRange(m)
-	return &prompts{random: rand.New(rand.NewPCG(uint64(seed), 0x76116d)), low: low, high: high} //nolint:gosec // repeatable on purpose
+	return &prompts{random: rand.New(rand.NewPCG(uint64(seed), 0x76116d)), low: low, high: high} // repeatable on purpose
 }
 
 // factsOf puts together what the server and its log of the start say.
@@ -25,7 +25,7 @@ func (s *session) factsOf(said served, log string) engine.Facts {
 		Engine: "vllm", Version: said.version,
 		Clock: profile.ClockWall, Timer: "vLLM iteration log", Resolution: resolution,
 		MaxModelLen: said.maxModelLen, MaxTokens: int(said.number("kv_cache_size_tokens")),
-		MaxBatch: s.limits.sequences, Deploy: s.setup.Deploy,
+		MaxBatch: s.limits.sequences, Layers: s.layers, Deploy: s.setup.Deploy,
 	}
 	f.Deploy.Engine, f.Deploy.EngineVersion, f.Deploy.MaxModelLen = "vllm", said.version, said.maxModelLen
 	if f.Deploy.Model == "" {
@@ -41,17 +41,20 @@ func (s *session) factsOf(said served, log string) engine.Facts {
 		d := f.Deploy.WithDefaults()
 		f.Device = profile.Device{Reported: s.setup.Device, Count: d.TensorParallel * d.PipelineParallel}
 	}
+	cache := cachePoint(said)
 	if p, _, err := vllmlog.Read("server log", strings.NewReader(log), vllmlog.Options{}); err == nil {
 		for _, point := range p.Points {
-			if point.Kind == profile.KindMemory {
+			switch m := point.Memory; {
+			case point.Kind != profile.KindMemory:
+			case m.Part != profile.MemoryKVCache:
 				f.Memory = append(f.Memory, point)
-				if m := point.Memory; m.Part == profile.MemoryKVCache && f.MaxTokens == 0 {
-					f.MaxTokens = int(m.Tokens)
-				}
+			case len(cache) == 0: // the metrics are exact, the log is rounded
+				f.Memory = append(f.Memory, point)
+				f.MaxTokens = max(f.MaxTokens, int(m.Tokens))
 			}
 		}
 	}
-	f.Memory = append(f.Memory, cachePoint(said)...)
+	f.Memory = append(f.Memory, cache...)
 	if f.MaxTokens == 0 {
 		f.MaxTokens = int(said.number("num_gpu_blocks") * said.number("block_size"))
 	}

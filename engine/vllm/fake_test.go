@@ -182,7 +182,7 @@ func (f *fakeServer) serve(stderr io.Writer) {
 		l = f.tcp
 	}
 	f.mu.Unlock()
-	go server.Serve(l) //nolint:errcheck // it ends with Close
+	go server.Serve(l) // it ends with Close
 	f.schedule()
 }
 
@@ -490,7 +490,7 @@ func (g *growing) Close() error {
 // and returns its address and its log.
 func (f *fakeServer) attachable(t *testing.T) (url string, log *growing) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's own port
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a test's own port
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func limitsOf(setup engine.Setup) limits {
 	}
 	for flag, value := range map[string]*int{"--max-model-len": &l.modelLen, "--max-num-batched-tokens": &l.budget, "--max-num-seqs": &l.sequences} {
 		if text, ok := argument(setup.Args, flag); ok {
-			*value, _ = strconv.Atoi(text) //nolint:errcheck // "auto" and "32k" mean that the figure is not known
+			*value, _ = strconv.Atoi(text) // "auto" and "32k" mean that the figure is not known
 		}
 	}
 	return l

@@ -71,6 +71,17 @@ func cacheGiB(m *catalog.Model, setup engine.Setup) int {
 	return int(min(max(bytes*5/4>>30+1, 1), 1<<20))
 }
 
+// layersOf is the number of layers that run; 0 where it is not known.
+func layersOf(m *catalog.Model, cut int) int {
+	if m == nil {
+		return cut
+	}
+	if cut > 0 {
+		return min(cut, m.NumLayers)
+	}
+	return m.NumLayers
+}
+
 // everyID is how many token ids every model has.
 const everyID = 256
 

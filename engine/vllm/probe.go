@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -55,7 +56,7 @@ func (Probe) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 		l.modelLen = min(l.modelLen, m.MaxSeqLen)
 	}
 	low, high := idRange(m)
-	argv := append([]string{program, script, fmt.Sprint(low), fmt.Sprint(high), "--model", setup.Model, "--skip-tokenizer-init", "--disable-log-stats"}, engineArgs(setup, l)...)
+	argv := append([]string{program, script, strconv.Itoa(low), strconv.Itoa(high), "--model", setup.Model, "--skip-tokenizer-init", "--disable-log-stats"}, engineArgs(setup, l)...)
 	if setup.Device == "cpu" && setup.Deploy.TensorParallel <= 1 {
 		// One process for all, so that its CPU time is the engine's.
 		if _, own := argument(setup.Args, "--distributed-executor-backend"); !own {

@@ -138,6 +138,9 @@ func TestRealServer(t *testing.T) {
 	t.Logf("ready after %v", time.Since(begin).Round(time.Second))
 	facts := session.Facts()
 	t.Logf("facts: %+v", facts)
+	for _, p := range facts.Memory {
+		t.Logf("memory: %+v (%s)", *p.Memory, p.Origin)
+	}
 	if !strings.HasPrefix(facts.Version, "0.32") || facts.MaxModelLen != 528 || facts.MaxTokens < 8*528 || len(facts.Memory) == 0 || facts.Deploy.BlockSize != 128 {
 		t.Error("facts are not those of the server")
 	}

@@ -93,7 +93,7 @@ func freePort(ctx context.Context, place engine.Place, wanted int) (int, error) 
 	for range 50 {
 		port := wanted
 		if port == 0 {
-			port = 20000 + rand.IntN(12000) //nolint:gosec // a port, no secret
+			port = 20000 + rand.IntN(12000) // a port, no secret
 		}
 		c, err := place.Dial(ctx, port)
 		if ctx.Err() != nil {
@@ -102,7 +102,7 @@ func freePort(ctx context.Context, place engine.Place, wanted int) (int, error) 
 		if err != nil {
 			return port, nil
 		}
-		_ = c.Close() //nolint:errcheck // it only showed that somebody listens
+		_ = c.Close() // it only showed that somebody listens
 		if wanted != 0 {
 			return 0, &StartError{
 				Reason: fmt.Sprintf("port %d on %s is taken", port, place), Remedy: "choose another port, or attach to the server that runs there",
@@ -137,7 +137,7 @@ func launch(ctx context.Context, place engine.Place, setup engine.Setup, port in
 	}
 	s := &session{
 		client: atPlace(place, port), log: f, setup: setup, limits: l, process: process, exited: make(chan struct{}),
-		gates: []gate{pauseGate, blockGate}, tokens: newTokens(m, setup.Seed),
+		gates: []gate{pauseGate, blockGate}, tokens: newTokens(m, setup.Seed), layers: layersOf(m, setup.NumLayers),
 	}
 	go s.watch()
 	if err := s.ready(ctx); err != nil {
@@ -255,7 +255,7 @@ func (s *session) join(ctx context.Context, place engine.Place, url string) erro
 	}
 	s.served, s.limits.modelLen = said, said.maxModelLen
 	m, _ := known(waiting, place, said.root)
-	s.tokens = newTokens(m, s.setup.Seed)
+	s.tokens, s.layers = newTokens(m, s.setup.Seed), layersOf(m, 0)
 	// The lines of the past come first.
 	s.log.wait(waiting, s.log.mark(), 300*time.Millisecond, func([]step) bool { return false })
 	return s.verify(waiting, said)
@@ -270,6 +270,7 @@ type session struct {
 	served   served
 	model    string
 	facts    engine.Facts
+	layers   int
 	tokens   *prompts
 	attached bool
 	source   io.Reader

@@ -126,7 +126,11 @@ func TestServerCommandLine(t *testing.T) {
 	setup.NumLayers, setup.Seed = 16, 7
 	setup.Args = []string{"--max_num_seqs=16", "--no-enforce-eager", "--max-logprobs", "3"}
 	setup.Env = []string{"VLLM_CPU_KVCACHE_SPACE=9"}
-	inBubble(t, f, setup, func(t *testing.T, _ engine.Session) {})
+	inBubble(t, f, setup, func(t *testing.T, s engine.Session) {
+		if n := s.Facts().Layers; n != 16 {
+			t.Errorf("%d layers, want 16", n)
+		}
+	})
 	line := strings.Join(f.argv, " ")
 	for _, want := range []string{
 		"vllm serve /m/tiny --host 127.0.0.1 --port ", "--enable-logging-iteration-details", "--no-enable-prefix-caching", "--load-format dummy",

@@ -12,6 +12,7 @@ import (
 	"github.com/llmprof/llmprof/forward"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/stat"
+	"github.com/llmprof/llmprof/unit"
 )
 
 func TestBeyondTheGrid(t *testing.T) {
@@ -139,6 +140,31 @@ func TestNeverFalls(t *testing.T) {
 	})
 }
 
+// TestRequestOfBundle: a request is its prompt and then one step a token.
+func TestRequestOfBundle(t *testing.T) {
+	table := tables(t)["RTX4090"]
+	for _, compat := range []bool{false, true} {
+		got, err := table.Estimate(32, 512, 3, compat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := unit.Seconds(0)
+		for i, pass := range []forward.Pass{forward.Prefill(1, 512, 0), forward.Decode(1, 512), forward.Decode(1, 513)} {
+			e, err := table.Iteration(pass, 32, 1, compat)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want += e.Value
+			if i == 0 && got.Prefill.Value != e.Value {
+				t.Errorf("compat %v: prefill %v, want %v", compat, got.Prefill.Value, e.Value)
+			}
+		}
+		if math.Abs(float64(got.EndToEnd.Value/want)-1) > 1e-9 {
+			t.Errorf("compat %v: %v, want %v", compat, got.EndToEnd.Value, want)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	table := tables(t)["RTX4090"]
 	_, err := table.LayerTime("gate_proj", 1, 1, false)
@@ -149,7 +175,6 @@ func TestErrors(t *testing.T) {
 	for _, ask := range []func() error{
 		func() error { _, err := table.LayerTime("qkv_proj", 1, 4, false); return err },
 		func() error { _, err := table.Iteration(forward.Decode(1, 1), 32, 4, false); return err },
-		func() error { _, err := table.Estimate(32, 10, 10, false); return err },
 		func() error { _, err := table.Timer(32, 4, true); return err },
 	} {
 		if missing, ok := errors.AsType[*fit.NotMeasuredError](ask()); !ok {

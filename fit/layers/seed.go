@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/llmprof/llmprof/forward"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/stat"
 	"github.com/llmprof/llmprof/unit"
@@ -24,7 +25,7 @@ type RequestTime struct {
 // Layers that run once a step, by the names of all seed generations.
 func once(name string) bool {
 	switch name {
-	case "embedding", "vocab_embedding", "final_layernorm", "ln_f", "lm_head":
+	case "embedding", "vocab_embedding", "position_embedding", "final_layernorm", "ln_f", "lm_head":
 		return true
 	}
 	return false
@@ -83,9 +84,11 @@ func (t *Table) seedParts(numLayers int) ([]part, error) {
 // maxTokens bounds the tokens of a request.
 const maxTokens = 1 << 22
 
-// Estimate is the time of one request of a seed table: a prompt of input
-// tokens and output generated ones, on a model of numLayers blocks. Token j
-// after the first is one step of one token on input+j cached ones.
+// Estimate is the time of one request that is alone on its device: a prompt of
+// input tokens and output generated ones, on a model of numLayers blocks. Token
+// j after the first is one step of one token on input+j cached ones. With a
+// bundle of batches the steps are those of [Table.Iteration]; what follows is
+// about seed tables.
 //
 // Measured points count as they are. Others are looked up, physically or, in
 // compat, refused; compat counts lm_head twice in every step of a generated
@@ -93,6 +96,21 @@ const maxTokens = 1 << 22
 func (t *Table) Estimate(numLayers, input, output int, compat bool) (RequestTime, error) {
 	if numLayers < 1 || numLayers > maxLayers || input < 1 || output < 1 || input > maxTokens || output > maxTokens {
 		return RequestTime{}, fmt.Errorf("time of a request of %d and %d tokens on %d blocks: want at least 1 of each, at most %d tokens and %d blocks", input, output, numLayers, maxTokens, maxLayers)
+	}
+	if t.generation == V11 {
+		return request(input, output, func(tokens, context int) (total, error) {
+			var sum total
+			pass := forward.Prefill(1, tokens, context)
+			if context > 0 {
+				pass = forward.Decode(1, context)
+			}
+			e, err := t.Iteration(pass, numLayers, t.options.TensorParallel, compat)
+			if err != nil {
+				return sum, err
+			}
+			sum.add(e, 1)
+			return sum, nil
+		})
 	}
 	parts, err := t.seedParts(numLayers)
 	if err != nil {
@@ -106,7 +124,7 @@ func (t *Table) Estimate(numLayers, input, output int, compat bool) (RequestTime
 			}
 		}
 	}
-	step := func(tokens, context int) (total, error) {
+	return request(input, output, func(tokens, context int) (total, error) {
 		var sum total
 		for _, p := range parts {
 			e, err := t.seedTime(p.name, tokens, context, compat)
@@ -120,7 +138,12 @@ func (t *Table) Estimate(numLayers, input, output int, compat bool) (RequestTime
 			sum.add(e, times)
 		}
 		return sum, nil
-	}
+	})
+}
+
+// request adds up the steps of a request: its prompt, then one token on a
+// growing context.
+func request(input, output int, step func(tokens, context int) (total, error)) (RequestTime, error) {
 	prefill, err := step(input, 0)
 	if err != nil {
 		return RequestTime{}, err

@@ -129,7 +129,7 @@ func list[T any](f *fields, n format.Node, element func(format.Node) (T, error))
 	return out
 }
 
-func time(n format.Node) (float64, error) {
+func secondsOf(n format.Node) (float64, error) {
 	v, err := n.Float()
 	if err != nil {
 		return 0, err

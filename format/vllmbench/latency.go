@@ -58,7 +58,7 @@ func ReadLatency(name string, r io.Reader, limits format.Limits) (*Latency, []er
 	f := newFields(nodes[0])
 	l := &Latency{
 		ModelID: f.text("model_id"), Average: f.seconds("avg_latency", 1), Deviation: f.seconds("std_latency", 1),
-		Latencies: list(f, f.get("latencies"), time), Origin: name,
+		Latencies: list(f, f.get("latencies"), secondsOf), Origin: name,
 	}
 	for key, n := range f.get("percentiles").Members() {
 		percent, err := strconv.ParseFloat(key, 64)

@@ -2,6 +2,7 @@ package vllmbench
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/llmprof/llmprof/profile"
 )
@@ -25,7 +26,7 @@ func (s *Serve) Requests() (points []profile.Point, warnings []string) {
 		due := d.StartTimes[i] - d.queued(i) - zero
 		sent := due + d.queued(i)
 		r := &profile.Request{
-			ID: fmt.Sprint(i), InputLen: d.InputLens[i], OutputLen: d.OutputLens[i],
+			ID: strconv.Itoa(i), InputLen: d.InputLens[i], OutputLen: d.OutputLens[i],
 			Scheduled: due, Sent: sent, First: sent + d.TTFTs[i],
 		}
 		r.Last = r.First

@@ -231,10 +231,10 @@ func speculation(f *fields) *Speculation {
 func details(f *fields) *Details {
 	d := &Details{
 		InputLens: list(f, f.get("input_lens"), tokens), OutputLens: list(f, f.get("output_lens"), tokens),
-		TTFTs: list(f, f.get("ttfts"), time),
+		TTFTs: list(f, f.get("ttfts"), secondsOf),
 		ITLs: list(f, f.get("itls"), func(n format.Node) ([]float64, error) {
 			inner := &fields{}
-			out := list(inner, n, time)
+			out := list(inner, n, secondsOf)
 			if out == nil && inner.err == nil {
 				return nil, n.Errorf("want a list, got %s", n.Got())
 			}
@@ -247,7 +247,7 @@ func details(f *fields) *Details {
 			}
 			return v, err
 		}),
-		Latencies: list(f, f.get("latencies"), time), QueueTimes: list(f, f.get("queue_times"), queueTime),
+		Latencies: list(f, f.get("latencies"), secondsOf), QueueTimes: list(f, f.get("queue_times"), queueTime),
 		Texts: list(f, f.get("generated_texts"), optionalText), Errors: list(f, f.get("errors"), optionalText),
 	}
 	first, n := "", 0
