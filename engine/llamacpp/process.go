@@ -149,7 +149,7 @@ func (s *benchSession) listen(ctx context.Context, limit time.Duration, lines <-
 // chatter logs what is no result.
 func (s *benchSession) chatter(line []byte) {
 	if s.setup.Log != nil && len(bytes.TrimSpace(line)) > 0 {
-		_, _ = s.setup.Log.Write(append(line, '\n')) // a log that fails must not fail the measurement
+		_, _ = io.WriteString(s.setup.Log, s.redactor.Redact(string(line))+"\n") // a log that fails must not fail the measurement
 	}
 }
 

@@ -20,11 +20,10 @@
 //
 // Stdout must be read to its end; a little of it is held for those who read
 // only after Wait. Stderr goes to the command's writer line by line, and its
-// last 4 KiB to the [engine.ExitError]; both without secrets, see [Redactor].
+// last 4 KiB to the [engine.ExitError]; both without secrets, see [engine.Redactor].
 //
 // A place that cannot be used says why with an [engine.UnusableError], whose
-// hint is the command that mends it; every place has a method Available, a
-// [Checker], that finds out.
+// hint is the command that mends it; a place's method Available finds out.
 //
 // # How a remote place works
 //

@@ -53,7 +53,7 @@ func Podman(container string, env ...string) *Remote {
 func containerPlace(program, name string, env []string) *Remote {
 	env = ownEnv(env)
 	return &Remote{
-		name: program + ":" + name, redactor: NewRedactor(env...),
+		name: program + ":" + name, redactor: engine.NewRedactor(env...),
 		door: &dockerDoor{program: program, container: name, env: env},
 	}
 }

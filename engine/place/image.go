@@ -162,7 +162,6 @@ func (c *Container) remove() error {
 var (
 	_ io.Closer    = (*Container)(nil)
 	_ engine.Place = (*Container)(nil)
-	_ Checker      = (*Container)(nil)
-	_ Checker      = (*Remote)(nil)
-	_ Checker      = (*LocalPlace)(nil)
+	_ engine.Place = (*Remote)(nil)
+	_ engine.Place = (*LocalPlace)(nil)
 )

@@ -37,7 +37,7 @@ type kubectlDoor struct {
 // none at all stands for this program's.
 func Kubectl(pod Pod, env ...string) *Remote {
 	env = ownEnv(env)
-	return &Remote{name: "kubectl:" + pod.String(), redactor: NewRedactor(env...), door: &kubectlDoor{pod: pod, env: env}}
+	return &Remote{name: "kubectl:" + pod.String(), redactor: engine.NewRedactor(env...), door: &kubectlDoor{pod: pod, env: env}}
 }
 
 // String writes the pod as [Parse] reads it.

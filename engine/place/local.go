@@ -20,14 +20,14 @@ import (
 // LocalPlace is this machine. [Local] makes it.
 type LocalPlace struct {
 	env      []string
-	redactor *Redactor
+	redactor *engine.Redactor
 }
 
 // Local returns this machine. The processes get env, "NAME=value"; none at all
 // stands for the environment of this program.
 func Local(env ...string) *LocalPlace {
 	env = ownEnv(env)
-	return &LocalPlace{env: env, redactor: NewRedactor(env...)}
+	return &LocalPlace{env: env, redactor: engine.NewRedactor(env...)}
 }
 
 // ownEnv is the environment that a place looks things up in.
@@ -206,9 +206,8 @@ func (l *LocalPlace) TempDir(ctx context.Context) (string, func() error, error) 
 	return dir, func() error { return os.RemoveAll(dir) }, nil
 }
 
-// Dial connects to a port of this machine's loopback address, of IPv4 or IPv6;
-// the value is a [net.Conn].
-func (l *LocalPlace) Dial(ctx context.Context, port int) (io.ReadWriteCloser, error) {
+// Dial connects to a port of this machine's loopback address, of IPv4 or IPv6.
+func (l *LocalPlace) Dial(ctx context.Context, port int) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

@@ -1,20 +1,11 @@
 package place
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/llmprof/llmprof/engine"
 )
-
-// Checker is a place that can be asked whether it is usable, as every place of
-// this package can.
-type Checker interface {
-	// Available returns nil where processes can be started, and otherwise an
-	// error that is mostly an [*engine.UnusableError].
-	Available(ctx context.Context) error
-}
 
 // forms are the specs that Parse reads.
 const forms = "local, docker:NAME, podman:NAME, kubectl:POD, kubectl:NAMESPACE/POD, kubectl:NAMESPACE/POD/CONTAINER, " +

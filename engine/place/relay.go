@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -33,10 +32,10 @@ echo ` + mark + ` missing
 }
 
 // Dial connects to a port of the place's loopback address, through a small
-// relay that is run there; the value is a [net.Conn] without deadlines. The
+// relay that is run there; the connection has no deadlines. The
 // relay adds its own delay to every piece, up to milliseconds over a network:
 // what is timed through it is the engine and the way to it.
-func (r *Remote) Dial(ctx context.Context, port int) (io.ReadWriteCloser, error) {
+func (r *Remote) Dial(ctx context.Context, port int) (net.Conn, error) {
 	what := fmt.Sprintf("connect to port %d on %s", port, r)
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("%s: no such port", what)

@@ -19,7 +19,7 @@ import (
 // another host. [Docker], [Podman], [Kubectl] and [SSH] make it.
 type Remote struct {
 	name     string
-	redactor *Redactor
+	redactor *engine.Redactor
 	door     door
 }
 

@@ -29,7 +29,7 @@ import (
 // this machine in truth where here is set: its processes are looked for then.
 func testRemote(t *testing.T, at engine.Place, here bool) {
 	t.Run("available", func(t *testing.T) {
-		if err := at.(place.Checker).Available(t.Context()); err != nil {
+		if err := at.Available(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	})

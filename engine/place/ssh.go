@@ -23,7 +23,7 @@ type sshDoor struct {
 func SSH(target string, env ...string) *Remote {
 	env = ownEnv(env)
 	host, port := splitPort(target)
-	return &Remote{name: "ssh:" + target, redactor: NewRedactor(env...), door: &sshDoor{target: host, port: port, env: env}}
+	return &Remote{name: "ssh:" + target, redactor: engine.NewRedactor(env...), door: &sshDoor{target: host, port: port, env: env}}
 }
 
 // splitPort takes the port off "host:port"; an IPv6 address with a port stands

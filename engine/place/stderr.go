@@ -60,7 +60,7 @@ type said struct {
 }
 
 // listen makes the stderr of a command.
-func listen(cmd engine.Command, redactor *Redactor) said {
+func listen(cmd engine.Command, redactor *engine.Redactor) said {
 	last := &tail{to: cmd.Stderr}
 	return said{redactor.Writer(last), last}
 }

@@ -32,7 +32,6 @@ import (
 	"github.com/llmprof/llmprof/engine"
 	format "github.com/llmprof/llmprof/format/sglang"
 	"github.com/llmprof/llmprof/format/stepbench"
-	"github.com/llmprof/llmprof/forward"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/unit"
 )
@@ -428,7 +427,10 @@ func (s *session) precise(ctx context.Context, result string, r *rectangle, rows
 			if abs(float64(mean)-rows[at].Prefill) > 2*rows[at].Printed {
 				return fmt.Errorf("row %d of the result file says %v and the output %v", at+1, mean, unit.Seconds(rows[at].Prefill))
 			}
-			rows[at].Prefill, rows[at].Printed = float64(mean), 0
+			rows[at].Prefill, rows[at].Printed, rows[at].Total = float64(mean), 0, 0
+			if err := json.Unmarshal(point.Extra["total_latency"], &rows[at].Total); err != nil {
+				rows[at].Total = 0 // it is not said
+			}
 		case profile.Decode:
 			if at >= 0 && at < len(rows) {
 				rows[at].Decode = float64(mean)
@@ -443,26 +445,29 @@ func abs(v float64) float64 { return max(v, -v) }
 // report emits the result of every task whose rows are all there.
 func (s *session) report(r *rectangle, shapes [][2]int, rows []format.Row, emit func(engine.Result) error) error {
 	type times struct {
-		prefill, decode []float64
-		seen            int
-		rounded         bool
+		engine.StepTimes // in seconds
+		seen             int
+		rounded          bool
 	}
 	all := map[[2]int]*times{}
 	for i, row := range rows {
 		shape := shapes[i]
 		t := all[shape]
 		if t == nil {
-			t = &times{}
+			t = &times{StepTimes: engine.StepTimes{Clock: profile.ClockWall}}
 			all[shape] = t
 		}
 		t.seen++
 		if row.Skipped || t.seen <= r.warmup {
 			continue
 		}
-		t.prefill = append(t.prefill, row.Prefill)
+		t.Prefill = append(t.Prefill, row.Prefill)
 		t.rounded = t.rounded || row.Printed > 0
 		if row.Decode > 0 {
-			t.decode = append(t.decode, row.Decode)
+			t.Decode = append(t.Decode, row.Decode)
+		}
+		if row.Printed == 0 && row.Total > 0 { // printed, it is rounded to 1 ms
+			t.Totals = append(t.Totals, row.Total)
 		}
 	}
 	for _, shape := range shapes {
@@ -475,7 +480,10 @@ func (s *session) report(r *rectangle, shapes [][2]int, rows []format.Row, emit 
 		if r.skipped[shape] {
 			result.Failure = engine.FailureLimits
 		} else {
-			result.Points = s.points(*task.Step, t.prefill, t.decode, t.rounded)
+			var err error
+			if result.Points, err = points(*task.Step, t.StepTimes, t.rounded); err != nil {
+				result.Failure = engine.FailureException + err.Error()
+			}
 		}
 		if err := emit(result); err != nil {
 			return err
@@ -484,20 +492,16 @@ func (s *session) report(r *rectangle, shapes [][2]int, rows []format.Row, emit 
 	return nil
 }
 
-// points builds the points of a task. Decode steps run at the contexts
-// input+1 … input+output−1, whose mean is input + output/2.
-func (s *session) points(t engine.StepTask, prefill, decode []float64, rounded bool) []profile.Point {
-	var warnings []string
+// points builds the points of a task. What not every run has is left out.
+func points(t engine.StepTask, times engine.StepTimes, rounded bool) ([]profile.Point, error) {
 	if rounded {
-		warnings = []string{"rounded to 10 µs: read from the output of a process that ended early"}
+		times.Warnings = []string{"rounded to 10 µs: read from the output of a process that ended early"}
 	}
-	step := profile.Step{Mode: profile.Prefill, BatchSize: t.BatchSize, InputLen: t.InputLen, OutputLen: t.OutputLen, Pass: forward.Prefill(t.BatchSize, t.InputLen, 0)}
-	points := []profile.Point{{Kind: profile.KindStep, Step: &step, Samples: prefill, Clock: profile.ClockWall, Warnings: warnings}}
-	if len(decode) == len(prefill) && t.OutputLen > 1 {
-		b, i, o := int64(t.BatchSize), int64(t.InputLen), int64(t.OutputLen)
-		after := step
-		after.Mode, after.Pass = profile.Decode, forward.Pass{Decode: forward.Sequences{Count: t.BatchSize, SumContext: b*i + b*o/2}}
-		points = append(points, profile.Point{Kind: profile.KindStep, Step: &after, Samples: decode, Clock: profile.ClockWall, Warnings: warnings})
+	if len(times.Decode) != len(times.Prefill) || t.OutputLen < 2 {
+		times.Decode = nil
 	}
-	return points
+	if len(times.Totals) != len(times.Prefill) {
+		times.Totals = nil
+	}
+	return engine.StepPoints(t, times)
 }

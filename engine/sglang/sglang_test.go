@@ -181,6 +181,9 @@ func TestRun(t *testing.T) {
 			if p.Step.Mode == profile.Decode && p.Step.Pass.MeanDecodeContext() != float64(p.Step.InputLen+2) {
 				t.Errorf("%d tokens: decode at a mean context of %g", p.Step.InputLen, p.Step.Pass.MeanDecodeContext())
 			}
+			if p.Step.Mode == profile.Prefill && !strings.HasPrefix(string(p.Extra["runs_data"]), `[{"total_latency":0.0`) {
+				t.Errorf("%d tokens: whole runs %s", p.Step.InputLen, p.Extra["runs_data"])
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -160,7 +161,26 @@ func (s *benchSession) task(ctx context.Context, task engine.Task) ([]profile.Po
 	if err != nil {
 		return points, &taskError{engine.FailureException + err.Error()}
 	}
-	return points, nil
+	return uniform(*t, points, long.Latency)
+}
+
+// uniform makes the points of two runs, prefill and decode, as those of all
+// drivers are. What they say of themselves stays; the longer run is whole.
+func uniform(t engine.StepTask, points []profile.Point, whole *vllmbench.Latency) ([]profile.Point, error) {
+	if len(points) != 2 {
+		return points, nil
+	}
+	totals := slices.DeleteFunc(slices.Clone(whole.Latencies), func(s float64) bool { return !(s > 0) })
+	out, err := engine.StepPoints(t, engine.StepTimes{
+		Prefill: points[0].Samples, Decode: points[1].Samples, Totals: totals, Clock: profile.ClockWall,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range points {
+		out[i].Origin, out[i].Warnings = p.Origin, p.Warnings
+	}
+	return out, nil
 }
 
 // latency runs the command and reads its file.

@@ -32,14 +32,7 @@ type client struct {
 func atPlace(place engine.Place, port int) *client {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c, err := place.Dial(ctx, port)
-			if err != nil {
-				return nil, err
-			}
-			if whole, ok := c.(net.Conn); ok {
-				return whole, nil
-			}
-			return conn{c}, nil
+			return place.Dial(ctx, port)
 		},
 		IdleConnTimeout: time.Minute,
 	}
@@ -50,15 +43,6 @@ func atPlace(place engine.Place, port int) *client {
 func atURL(url string) *client {
 	return &client{base: strings.TrimSuffix(strings.TrimSuffix(strings.TrimRight(url, "/"), "/v1"), "/"), http: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Minute}}}
 }
-
-// conn makes a connection of a place one of Go's; contexts end it by Close.
-type conn struct{ io.ReadWriteCloser }
-
-func (conn) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-func (conn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-func (conn) SetDeadline(time.Time) error      { return nil }
-func (conn) SetReadDeadline(time.Time) error  { return nil }
-func (conn) SetWriteDeadline(time.Time) error { return nil }
 
 // statusError is an answer that is no success.
 type statusError struct {

@@ -12,8 +12,10 @@ import (
 
 // collector gathers the samples of one task.
 type collector struct {
-	task            *engine.StepTask
-	prefill, decode []float64
+	task *engine.StepTask
+	// times are the samples, all in seconds: of prefills that were one step,
+	// of decode steps and whole runs where the whole run was as it should be.
+	times engine.StepTimes
 	// apart are decode samples of runs whose batch was split, with the sum of
 	// their steps' contexts and their number.
 	apart        []float64
@@ -28,7 +30,7 @@ type collector struct {
 const maxExtra = 2000
 
 func newCollector(t *engine.StepTask) *collector {
-	return &collector{task: t, index: map[string]*profile.Point{}}
+	return &collector{task: t, times: engine.StepTimes{Clock: profile.ClockWall}, index: map[string]*profile.Point{}}
 }
 
 // take adds the steps of a run and reports whether it was whole: one step for
@@ -37,23 +39,29 @@ func (c *collector) take(steps []replayed) bool {
 	b, i := c.task.BatchSize, c.task.InputLen
 	first := len(steps) > 0 && steps[0].exact && whole(steps[0].pass, b, i)
 	var times []float64
-	sum := 0.0
+	sum, total := 0.0, 0.0 // of contexts in tokens, of times in seconds
 	for _, o := range steps {
 		switch {
 		case !(o.seconds > 0):
 		case o.exact && whole(o.pass, b, i):
-			c.prefill = append(c.prefill, o.seconds)
+			c.times.Prefill = append(c.times.Prefill, o.seconds)
+			total += o.seconds
 		case o.exact && decoding(o.pass, b):
 			times = append(times, o.seconds)
+			total += o.seconds
 			sum += float64(o.pass.Decode.SumContext)
 		default:
 			c.single(o)
 		}
 	}
+	all := first && len(times) == c.task.OutputLen-1
+	if all && steps[0].seconds > 0 {
+		c.times.Totals = append(c.times.Totals, total)
+	}
 	switch {
 	case len(times) == 0:
-	case first && len(times) == c.task.OutputLen-1:
-		c.decode = append(c.decode, stat.Median(times))
+	case all:
+		c.times.Decode = append(c.times.Decode, stat.Median(times))
 	default:
 		c.apart = append(c.apart, stat.Median(times))
 		c.apartContext += sum
@@ -94,47 +102,35 @@ func (c *collector) single(o replayed) {
 }
 
 // points are what was measured: prefill, decode, then single steps.
-func (c *collector) points() []profile.Point {
-	var out []profile.Point
-	add := func(mode string, pass forward.Pass, samples []float64, warnings ...string) {
-		if len(samples) == 0 {
-			return
-		}
-		out = append(out, profile.Point{
-			Kind: profile.KindStep, Samples: samples, Clock: profile.ClockWall, Warnings: warnings,
-			Step: &profile.Step{Mode: mode, BatchSize: c.task.BatchSize, InputLen: c.task.InputLen, OutputLen: c.task.OutputLen, Pass: pass},
-		})
+func (c *collector) points() ([]profile.Point, error) {
+	out, err := engine.StepPoints(*c.task, c.times)
+	if err != nil {
+		return nil, err
 	}
-	add(profile.Prefill, forward.Prefill(c.task.BatchSize, c.task.InputLen, 0), c.prefill)
-	if len(c.decode) > 0 {
-		add(profile.Decode, decodePass(c.task), c.decode)
-	} else if len(c.apart) > 0 {
-		pass := forward.Pass{Decode: forward.Sequences{Count: c.task.BatchSize, SumContext: int64(c.apartContext/float64(c.apartSteps) + 0.5)}}
-		add(profile.Decode, pass, c.apart, "the prompts took several steps: of the decode steps only those with the whole batch count, at their own contexts")
+	if len(c.times.Decode) == 0 && len(c.apart) > 0 {
+		step := c.task.DecodeStep()
+		step.Pass.Decode.SumContext = int64(c.apartContext/float64(c.apartSteps) + 0.5)
+		out = append(out, profile.Point{
+			Kind: profile.KindStep, Step: &step, Samples: c.apart, Clock: profile.ClockWall,
+			Warnings: []string{"the prompts took several steps: of the decode steps only those with the whole batch count, at their own contexts"},
+		})
 	}
 	for _, p := range c.extra {
 		out = append(out, *p)
 	}
-	return out
-}
-
-// decodePass is the pass for which the decode steps of a task stand. They run
-// at contexts input+1 … input+output−1, whose mean is input + output/2.
-func decodePass(t *engine.StepTask) forward.Pass {
-	b, i, o := int64(t.BatchSize), int64(t.InputLen), int64(t.OutputLen)
-	return forward.Pass{Decode: forward.Sequences{Count: t.BatchSize, SumContext: b*i + b*o/2}}
+	return out, nil
 }
 
 // failure says which half of a task is missing, and why.
 func (c *collector) failure(budget int) string {
 	t := c.task
 	switch {
-	case len(c.prefill) == 0 && budget > 0 && t.BatchSize*t.InputLen > budget:
+	case len(c.times.Prefill) == 0 && budget > 0 && t.BatchSize*t.InputLen > budget:
 		return engine.FailureException + fmt.Sprintf("the engine did not take the batch in one step: %d prompt tokens, and a step holds at most %d",
 			t.BatchSize*t.InputLen, budget)
-	case len(c.prefill) == 0:
+	case len(c.times.Prefill) == 0:
 		return engine.FailureException + "the engine did not take the batch in one step"
-	case t.OutputLen > 1 && len(c.decode) == 0 && len(c.apart) == 0:
+	case t.OutputLen > 1 && len(c.times.Decode) == 0 && len(c.apart) == 0:
 		return engine.FailureException + "no step decoded the whole batch"
 	}
 	return ""

@@ -103,6 +103,9 @@ func TestBenchLatency(t *testing.T) {
 	if len(both) != 2 || !near(both[0].Samples[0], 0.010) || !near(both[1].Samples[2], 0.002) || both[1].Step.Pass.Decode.SumContext != 4*128+4*11/2 || len(both[0].Warnings) == 0 {
 		t.Errorf("points %+v", both)
 	}
+	if text := string(both[0].Extra["runs_data"]); strings.Count(text, `"total_latency":0.03`) != 5 {
+		t.Errorf("whole runs %s", text)
+	}
 	if p := results[1].Points; len(p) != 1 || p[0].Step.Mode != profile.Prefill || p[0].Step.OutputLen != 1 {
 		t.Errorf("a prefill alone: %+v", p)
 	}

@@ -83,6 +83,8 @@ type fakeRequest struct {
 
 func (*fakeServer) String() string { return "fake" }
 
+func (*fakeServer) Available(context.Context) error { return nil }
+
 func (f *fakeServer) CopyIn(context.Context, string, io.Reader, uint32) error { return nil }
 
 func (f *fakeServer) CopyOut(_ context.Context, path string) (io.ReadCloser, error) {
@@ -96,7 +98,7 @@ func (*fakeServer) TempDir(context.Context) (string, func() error, error) {
 	return "/tmp/fake", func() error { return nil }, nil
 }
 
-func (f *fakeServer) Dial(ctx context.Context, _ int) (io.ReadWriteCloser, error) {
+func (f *fakeServer) Dial(ctx context.Context, _ int) (net.Conn, error) {
 	f.mu.Lock()
 	l := f.listener
 	f.mu.Unlock()
@@ -426,12 +428,11 @@ func (l *pipeListener) Close() error {
 
 func (*pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (l *pipeListener) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
 	case l.conns <- there:
-		// Only the methods that every place has.
-		return struct{ io.ReadWriteCloser }{here}, nil
+		return here, nil
 	case <-l.closed:
 		return nil, errors.New("connection refused")
 	case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/format/vllmlog"
 )
 
@@ -49,28 +50,17 @@ type follower struct {
 	// ended says that nothing more comes.
 	ended bool
 	// changed is closed and replaced with every step and at the end.
-	changed chan struct{}
-	secrets *strings.Replacer
+	changed  chan struct{}
+	redactor *engine.Redactor
 }
 
 // newFollower passes lines on to out without the secrets among the variables
 // of env.
 func newFollower(out io.Writer, env []string) *follower {
-	var pairs []string
-	for _, variable := range env {
-		name, value, _ := strings.Cut(variable, "=")
-		if len(value) >= 8 && secretName.MatchString(name) {
-			pairs = append(pairs, value, "***")
-		}
-	}
-	return &follower{out: out, changed: make(chan struct{}), secrets: strings.NewReplacer(pairs...)}
+	return &follower{out: out, changed: make(chan struct{}), redactor: engine.NewRedactor(env...)}
 }
 
-var (
-	secretName = regexp.MustCompile(`(?i)(token|key|secret|password|passwd)$`)
-	hubToken   = regexp.MustCompile(`hf_[A-Za-z0-9]{16,}`)
-	engineName = regexp.MustCompile(`Engine (\d+): Iteration\(`)
-)
+var engineName = regexp.MustCompile(`Engine (\d+): Iteration\(`)
 
 // read takes lines until r ends.
 func (f *follower) read(r io.Reader) {
@@ -93,7 +83,7 @@ func (f *follower) line(text string) {
 		return
 	}
 	it, ok := vllmlog.ParseIteration(text)
-	text = hubToken.ReplaceAllString(f.secrets.Replace(text), "***")
+	text = f.redactor.Redact(text)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.out != nil {

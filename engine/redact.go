@@ -1,4 +1,4 @@
-package place
+package engine
 
 import (
 	"io"
@@ -191,7 +191,7 @@ var (
 	// addressPattern: the password in an address.
 	addressPattern = regexp.MustCompile(`://[^/\s:@]*:([^/\s@]+)@`)
 	// optionPattern: an option of a command line.
-	optionPattern = regexp.MustCompile(`(?i)--?[a-z-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)["']?([^\s"',\]}-][^\s"',\]}]{5,})`)
+	optionPattern = regexp.MustCompile(`(?i)(?:^|[\s"'\x60\[(,=])--?[a-z-]*(?:api[_-]?key|token|password|secret)(?:=|["']?,?\s+)["']?([^\s"',\]}-][^\s"',\]}]{5,})`)
 	// fieldPattern: a named value in a log line, JSON or Python's repr.
 	fieldPattern = regexp.MustCompile(`(?i)(?:api_?key|access_?key|hf_?token|auth_?token|password|passwd|secret)["']?\s*[:=]\s*[\["']*([^\s"',\]}]{6,})`)
 )
