@@ -95,6 +95,9 @@ type Facts struct {
 	// Layers is the number of decoder blocks that the engine runs; 0 where it
 	// does not say.
 	Layers int
+	// Threads is the number of threads that it computes with on the host's
+	// CPU; 0 where it does not say.
+	Threads int
 	// Memory are points of kind memory that the engine stated.
 	Memory []profile.Point
 	// Deploy is the deployment that really runs.

@@ -34,7 +34,7 @@ type request struct {
 	Runs      int    `json:"runs"`
 }
 
-const fakeReady = `{"event":"ready","schema":"llmprof/probe","version":1,"engine":"fake","engine_version":"1.2","clock":"wall","timer":"clock","timer_resolution_s":1e-9,"device":"Fake 9000","device_count":2,"dtype":"bf16","max_model_len":4096,"weights_bytes":1000,"libraries":{"torch":"2"},"memory":[{"part":"kv-cache","tokens":640,"block_size":16},{"part":""}],"warnings":["it is a fake"],"unknown":{"a":[1]}}`
+const fakeReady = `{"event":"ready","schema":"llmprof/probe","version":1,"engine":"fake","engine_version":"1.2","clock":"wall","timer":"clock","timer_resolution_s":1e-9,"device":"Fake 9000","device_count":2,"dtype":"bf16","max_model_len":4096,"num_layers":12,"threads":4,"weights_bytes":1000,"libraries":{"torch":"2"},"memory":[{"part":"kv-cache","tokens":640,"block_size":16},{"part":""}],"warnings":["it is a fake"],"unknown":{"a":[1]}}`
 
 // fakeProbe is a probe that answers rightly, but for what its behaviour says.
 func fakeProbe(behaviour string) {

@@ -26,6 +26,11 @@ import "github.com/llmprof/llmprof/profile"
 // model-missing, model-unsupported, permission-denied, no-device, oom, or words
 // of the probe's own; "hint" is the command or the advice that mends it.
 //
+// "ready" may state what the engine is and computes with; of that, "num_layers"
+// is the number of decoder blocks that it runs, after the model was cut, and
+// "threads" that of the threads that it computes with on a CPU. What it leaves
+// out is not known.
+//
 // Events of other names, as "log" and "progress", go to the log with their
 // message. Fields that a side does not know are passed over.
 const (
@@ -95,6 +100,8 @@ type probeEvent struct {
 	MaxModelLen   int               `json:"max_model_len"`
 	MaxTokens     int               `json:"max_total_tokens"`
 	MaxBatch      int               `json:"max_batch"`
+	NumLayers     int               `json:"num_layers"`
+	Threads       int               `json:"threads"`
 	DType         string            `json:"dtype"`
 	BlockSize     int               `json:"block_size"`
 	WeightsBytes  int64             `json:"weights_bytes"`

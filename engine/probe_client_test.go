@@ -77,7 +77,7 @@ func TestProbeFacts(t *testing.T) {
 	want := engine.Facts{
 		Engine: "fake", Version: "1.2", Libraries: map[string]string{"torch": "2"},
 		Device: profile.Device{Reported: "Fake 9000", Count: 2}, Clock: profile.ClockWall, Timer: "clock", Resolution: 1e-9,
-		MaxModelLen: 4096,
+		MaxModelLen: 4096, Layers: 12, Threads: 4,
 		Memory: []profile.Point{
 			{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryWeights, Bytes: 1000}},
 			{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryKVCache, Tokens: 640, BlockSize: 16}},

@@ -53,7 +53,7 @@ func fatalError(engine, place string, ready bool, task int, event *probeEvent) e
 	}
 	switch event.Reason {
 	case "engine-missing":
-		return unusable(EngineMissing, "install "+engine+" there for the interpreter that is used, or name another interpreter")
+		return unusable(EngineMissing, "install "+engine+" there for the interpreter that is used, or name another interpreter: --program PATH")
 	case "permission-denied":
 		return unusable(PermissionDenied, "check the access rights of the model and of the device; HF_TOKEN opens gated models")
 	case "no-device":
@@ -94,12 +94,12 @@ func notStarted(engine, place, program string, err error) error {
 		case 127:
 			return &UnusableError{
 				Problem: ProgramMissing, What: program + " on " + place, Err: err,
-				Remedy: "install it there, or name another program",
+				Remedy: "install it there, or name another program: --program PATH",
 			}
 		case 126:
 			return &UnusableError{
 				Problem: PermissionDenied, What: program + " on " + place, Err: err,
-				Remedy: "make it executable for this user, or name another program",
+				Remedy: "make it executable for this user, or name another program: --program PATH",
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func readFacts(e *probeEvent, setup Setup) (Facts, error) {
 		Device: profile.Device{Reported: e.Device, Count: max(e.DeviceCount, 0)}, Driver: e.Driver,
 		Clock: clock, Timer: e.Timer, Resolution: max(e.ResolutionS, 0),
 		MaxModelLen: max(e.MaxModelLen, 0), MaxTokens: max(e.MaxTokens, 0), MaxBatch: max(e.MaxBatch, 0),
-		Deploy: setup.Deploy, Warnings: e.Warnings,
+		Layers: max(e.NumLayers, 0), Threads: max(e.Threads, 0), Deploy: setup.Deploy, Warnings: e.Warnings,
 	}
 	if f.Deploy.Model == "" {
 		f.Deploy.Model = setup.Model

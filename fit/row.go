@@ -123,8 +123,8 @@ const (
 // Observations collects rows from points: homogeneous prefill and decode
 // steps with a time, and mixed ones: steps that are called so, that are known
 // by their totals, or that compute prompts of several lengths or on cached
-// tokens. Failures, other kinds and mixed steps that say neither pass nor
-// totals are counted in [Data.Skipped]. Points of the same homogeneous
+// tokens. Failures, layers and mixed steps that say neither pass nor totals are
+// counted in [Data.Skipped]; memory figures and requests are passed over. Points of the same homogeneous
 // configuration are merged, so that a repeated one cannot be trained on and
 // tested at once; they keep the number of the first. Mixed steps are kept one
 // by one, since a server's steps tell something by their order.
@@ -144,6 +144,9 @@ func Observations(points iter.Seq2[profile.Point, error]) (Data, error) {
 		row, reason, err := rowOf(p)
 		if err != nil {
 			return Data{}, fmt.Errorf("collect rows to fit: %s: %w", originOf(p), err)
+		}
+		if p.Kind == profile.KindMemory || p.Kind == profile.KindRequest {
+			continue // they stand beside steps and never claim to be one
 		}
 		if reason != "" {
 			d.Skipped[reason]++

@@ -211,7 +211,7 @@ func describe(p *Point) string {
 	if s.BatchSize > 0 {
 		return strings.TrimSpace(fmt.Sprintf("%s batch %d, input %d", s.Mode, s.BatchSize, s.InputLen))
 	}
-	return fmt.Sprintf("%s of %d tokens", s.Mode, s.Pass.Tokens())
+	return fmt.Sprintf("%s of %d tokens", s.Mode, s.Sums().Tokens())
 }
 
 // coldStarts finds samples that took more than ColdFactor times the median of
@@ -254,6 +254,9 @@ func (l *linter) duplicates() {
 	groups := map[string][]int{}
 	var order []string
 	for i, p := range l.steps {
+		if p.Step.BatchSize == 0 {
+			continue // a server runs like steps again and again
+		}
 		k := key(p)
 		if groups[k] == nil {
 			order = append(order, k)

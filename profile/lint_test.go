@@ -216,3 +216,30 @@ func TestLintShowsFewExamples(t *testing.T) {
 		}
 	}
 }
+
+// TestLintServerSteps: a server runs like steps again and again, and they take
+// now longer and now shorter. Nothing is wrong with that.
+func TestLintServerSteps(t *testing.T) {
+	p := &profile.Profile{}
+	for i, totals := range []forward.Totals{
+		{DecodeRequests: 1, DecodeTokens: 1}, {DecodeRequests: 1, DecodeTokens: 1}, {DecodeRequests: 1, DecodeTokens: 1},
+		{PrefillRequests: 1, PrefillTokens: 512}, {PrefillRequests: 1, PrefillTokens: 512, DecodeRequests: 2, DecodeTokens: 2},
+	} {
+		mode := profile.Decode
+		if totals.PrefillTokens > 0 {
+			mode = profile.Mixed
+		}
+		p.Points = append(p.Points, profile.Point{
+			Kind: profile.KindStep, Clock: profile.ClockWall, Samples: []float64{0.004 * float64(1+i%2)},
+			Step: &profile.Step{Mode: mode, Totals: &totals},
+		})
+	}
+	for _, f := range profile.Lint(p, profile.LintOptions{}) {
+		if f.Severity == profile.SeverityError || f.Severity == profile.SeverityWarning {
+			t.Errorf("%s: %v", f.Rule, f.Examples)
+		}
+	}
+	if kept := p.Drop(profile.Lint(p, profile.LintOptions{})); len(kept.Points) != len(p.Points) {
+		t.Errorf("%d of %d steps are kept", len(kept.Points), len(p.Points))
+	}
+}

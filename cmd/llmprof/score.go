@@ -113,6 +113,12 @@ func (a *app) score(ctx context.Context, files []string, f *scoreFlags) error {
 	if err != nil {
 		return err
 	}
+	if mixed := data.Mode(fit.Mixed); f.predictor == "" && f.holdOut == "" && len(mixed) < f.folds && len(mixed) < len(data.Rows) {
+		if len(mixed) > 0 {
+			a.log().Info(fmt.Sprintf("%d mixed steps are too few to hold some out: not scored", len(mixed)))
+		}
+		data.Rows = slices.DeleteFunc(data.Rows, func(r fit.Row) bool { return r.Mode == fit.Mixed })
+	}
 	scores, err := a.scores(ctx, data.Rows, f)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,9 +28,14 @@ func theoryScores(cat *catalog.Catalog, p *profile.Profile, rows []fit.Row, f *s
 	if err != nil {
 		return nil, usage("", "%w", err)
 	}
+	// Steps that only their sums tell of have no datasheet time.
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r fit.Row) bool { return r.Mode == fit.Mixed && r.Pass == nil })
 	var all []fit.Score
 	for _, target := range f.targets {
 		some, err := fit.ScoreTimes(rows, fit.Target(target), rooflineModel, "untrained", func(r fit.Row) (unit.Seconds, error) {
+			if r.Mode == fit.Mixed {
+				return est.Seconds(*r.Pass), nil
+			}
 			if r.Mode == fit.Decode {
 				return est.Seconds(forward.Decode(r.BatchSize, int(math.Round(r.Context)))), nil
 			}

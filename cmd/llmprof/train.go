@@ -134,14 +134,30 @@ func observations(parts []*profile.Profile, samples string) (fit.Data, *profile.
 	return data, p, nil
 }
 
-// minima keeps the least sample of every point that has several.
+// minima keeps the least sample of every step of a grid, over all points that
+// measured it. Other points stay as they are.
 func minima(points []profile.Point) []profile.Point {
-	out := slices.Clone(points)
-	for i := range out {
-		if len(out[i].Samples) > 1 {
-			out[i].Samples = []float64{slices.Min(out[i].Samples)}
-			out[i].Summary = nil // it counted the others
+	type key struct {
+		mode                 string
+		batch, input, output int
+		context              int64
+	}
+	first := map[key]int{}
+	var out []profile.Point
+	for _, p := range points {
+		if p.Kind != profile.KindStep || p.Step.BatchSize < 1 || len(p.Samples) == 0 {
+			out = append(out, p)
+			continue
 		}
+		p.Samples = []float64{slices.Min(p.Samples)}
+		p.Summary = nil // it counted the others
+		k := key{p.Step.Mode, p.Step.BatchSize, p.Step.InputLen, p.Step.OutputLen, p.Step.Pass.Totals().KVTokens}
+		if at, ok := first[k]; ok {
+			out[at].Samples[0] = min(out[at].Samples[0], p.Samples[0])
+			continue
+		}
+		first[k] = len(out)
+		out = append(out, p)
 	}
 	return out
 }

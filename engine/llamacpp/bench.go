@@ -129,10 +129,13 @@ func (s *benchSession) readFacts(p *profile.Profile) {
 	f.Clock, f.Timer, f.Resolution = profile.ClockWall, "std::chrono", 1e-9
 	f.MaxBatch = 1
 	f.Libraries = map[string]string{}
-	for key, name := range map[string]string{"backends": "backends", "build_commit": "commit", "n_threads": "threads"} {
+	for key, name := range map[string]string{"backends": "backends", "build_commit": "commit"} {
 		if text := strings.Trim(string(h.Metadata[key]), `"`); text != "" {
 			f.Libraries[name] = text
 		}
+	}
+	if n, err := strconv.Atoi(string(h.Metadata["n_threads"])); err == nil {
+		f.Threads = max(n, 0)
 	}
 	if size, err := strconv.ParseInt(string(h.Metadata["model_size"]), 10, 64); err == nil && size > 0 {
 		f.Memory = append(f.Memory, profile.Point{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryWeights, Bytes: size}})

@@ -84,7 +84,7 @@ func TestBench(t *testing.T) {
 	defer session.Close()
 
 	want := engine.Facts{
-		Engine: "llama.cpp", Version: "b7300", Libraries: map[string]string{"backends": "CPU", "commit": "abc1234", "threads": "3"},
+		Engine: "llama.cpp", Version: "b7300", Libraries: map[string]string{"backends": "CPU", "commit": "abc1234"}, Threads: 3,
 		Device: profile.Device{Reported: "Fake CPU", Count: 1}, Clock: profile.ClockWall, Timer: "std::chrono", Resolution: 1e-9, MaxBatch: 1,
 		Memory: []profile.Point{{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryWeights, Bytes: 6824960}}},
 		Deploy: deploy.Config{Model: "Tiny", Engine: "llama.cpp", EngineVersion: "b7300", DType: catalog.FP16, KVCacheDType: catalog.FP16, MaxNumBatchedTokens: 256},

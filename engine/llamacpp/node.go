@@ -51,7 +51,7 @@ func (node) Start(ctx context.Context, place engine.Place, setup engine.Setup) (
 		if missing, ok := errors.AsType[*engine.UnusableError](err); ok && missing.Problem == engine.ProgramMissing {
 			err = &engine.UnusableError{
 				Problem: engine.ProgramMissing, What: program + " on " + place.String(), Err: missing.Err,
-				Remedy: "install Node.js 20 or newer (https://nodejs.org), or name it with --program",
+				Remedy: "install Node.js 20 or newer (https://nodejs.org) there, or name it: --program PATH",
 			}
 		}
 		return nil, errors.Join(err, remove())

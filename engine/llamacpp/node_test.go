@@ -89,7 +89,7 @@ func refused(t *testing.T, setup engine.Setup, want, hint string) error {
 }
 
 // TestNodeBrokenModel finds out only when the engine reads the file.
-func TestNodeBrokenModel(t *testing.T) {
+func TestRealNodeBrokenModel(t *testing.T) {
 	env := []string{"LLMPROF_NODE_LLAMA_CPP=" + enginetest.NodeLlamaCpp(t)}
 	broken := filepath.Join(t.TempDir(), "broken.gguf")
 	whole, err := os.ReadFile(tiny(t))
@@ -104,7 +104,7 @@ func TestNodeBrokenModel(t *testing.T) {
 
 // TestNode measures the tiny model with the real engine: on one thread, by
 // processor time, so that a busy machine does not matter much.
-func TestNode(t *testing.T) {
+func TestRealNode(t *testing.T) {
 	setup := engine.Setup{
 		Model: tiny(t), Device: "cpu", Clock: profile.ClockCPU, Threads: 1, Seed: 1,
 		MaxBatch: 4, MaxInput: 1024, MaxOutput: 17, Env: []string{"LLMPROF_NODE_LLAMA_CPP=" + enginetest.NodeLlamaCpp(t)},
@@ -120,7 +120,7 @@ func TestNode(t *testing.T) {
 	f := session.Facts()
 	t.Logf("ready after %v: %s %s, %v, %s, at most %d sequences of %d tokens, %d tokens in all", time.Since(begin).Round(time.Millisecond),
 		f.Engine, f.Version, f.Libraries, f.Device.Reported, f.MaxBatch, f.MaxModelLen, f.MaxTokens)
-	if f.Engine != "llama.cpp" || f.Version == "" || f.Clock != profile.ClockCPU || f.MaxBatch != 4 || f.MaxModelLen != 1024+17 || f.MaxTokens < 4*(1024+17) || f.Libraries["threads"] != "1" {
+	if f.Engine != "llama.cpp" || f.Version == "" || f.Clock != profile.ClockCPU || f.MaxBatch != 4 || f.MaxModelLen != 1024+17 || f.MaxTokens < 4*(1024+17) || f.Threads != 1 || f.Layers != tinymodel.Tiny().Layers {
 		t.Errorf("facts %+v", f)
 	}
 	if len(f.Memory) == 0 || f.Memory[0].Memory.Part != profile.MemoryWeights || f.Memory[0].Memory.Bytes < 2*tinymodel.Tiny().Params() {

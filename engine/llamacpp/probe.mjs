@@ -105,7 +105,7 @@ async function loadLibrary() {
         }
     }
     throw new Fatal("engine-missing", `${library} is not installed in ${folders.join(" nor in ")}`,
-        `${install}; LLMPROF_NODE_LLAMA_CPP names the folder`);
+        `${install}, or name the folder where that was done: LLMPROF_NODE_LLAMA_CPP=FOLDER`);
 }
 
 // ---- the model ----
@@ -241,10 +241,11 @@ async function start(request) {
     return {
         event: "ready", schema: "llmprof/probe", version: 1,
         engine: "llama.cpp", engine_version: llama.llamaCppRelease.release,
-        libraries: {[library]: await getModuleVersion(), node: process.versions.node, threads: String(threads), build: llama.buildType},
+        libraries: {[library]: await getModuleVersion(), node: process.versions.node, build: llama.buildType},
         device: gpu && llama.gpu ? (await llama.getGpuDeviceNames())[0] : os.cpus()[0]?.model, device_count: 1,
         clock: clock.name, timer: clock.timer, timer_resolution_s: clock.resolution,
         max_model_len: longest, max_total_tokens: sequences * context.contextSize, max_batch: sequences,
+        num_layers: model.fileInfo?.architectureMetadata?.block_count ?? 0, threads,
         dtype: plainType(model.typeDescription),
         weights_bytes: model.size,
         memory: [

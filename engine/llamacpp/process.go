@@ -44,9 +44,12 @@ func (s *benchSession) missing(err error) error {
 	if (!ok || unusable.Problem != engine.ProgramMissing) && (!ended || exit.Code != 127) {
 		return err
 	}
+	if ok {
+		err = unusable.Err // it says the same in other words
+	}
 	return &engine.UnusableError{
 		Problem: engine.ProgramMissing, What: s.program + " on " + s.place.String(), Err: err,
-		Remedy: "install llama.cpp (https://github.com/ggml-org/llama.cpp/releases) and name its llama-bench with --program, or measure with node-llama-cpp",
+		Remedy: "install llama.cpp (https://github.com/ggml-org/llama.cpp/releases) and name its llama-bench: --program PATH; or measure with --engine node-llama-cpp",
 	}
 }
 

@@ -48,11 +48,14 @@ func (driver) Abilities() engine.Abilities {
 	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}}
 }
 
+// packages are what pip is asked for.
+const packages = `"sglang[all]"`
+
 // facts is the program that says what the Python has, as one JSON object on
 // the last line.
 const facts = `
 import importlib.metadata, json, sys
-found = {"python": sys.version.split()[0]}
+found = {"python": sys.version.split()[0], "executable": sys.executable}
 for name in ("sglang", "torch"):
     try:
         found[name] = importlib.metadata.version(name)
@@ -67,10 +70,6 @@ print(json.dumps(found))
 
 // Start looks for SGLang; its processes start with the tasks.
 func (driver) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
-	python := setup.Program
-	if python == "" {
-		python = "python3"
-	}
 	if setup.NumLayers > 0 {
 		// The model is cut by overriding its configuration.
 		setup.Args = append(slices.Clone(setup.Args), "--json-model-override-args", fmt.Sprintf(`{"num_hidden_layers": %d}`, setup.NumLayers))
@@ -83,30 +82,34 @@ func (driver) Start(ctx context.Context, place engine.Place, setup engine.Setup)
 	}
 	asking, cancel := context.WithTimeout(ctx, setup.StartTimeout)
 	defer cancel()
-	process, err := place.Start(asking, engine.Command{Argv: []string{python, "-c", facts}, Env: setup.Env, Stderr: setup.Log})
+	missing := func(err error) error { return engine.PythonMissing(err, place, setup.Program, packages) }
+	process, err := place.Start(asking, engine.Command{Argv: engine.PythonCommand(setup.Program, "-c", facts), Env: setup.Env, Stderr: setup.Log})
 	if err != nil {
-		return nil, err
+		return nil, missing(err)
 	}
+	ask := fmt.Sprintf("ask %s on %s for SGLang", cmp.Or(setup.Program, "Python"), place)
 	_ = process.Stdin().Close() // it reads nothing
 	text, err := io.ReadAll(io.LimitReader(process.Stdout(), 1<<20))
 	if err := errors.Join(err, process.Wait()); err != nil {
-		return nil, fmt.Errorf("ask %s on %s for SGLang: %w", python, place, err)
+		return nil, missing(fmt.Errorf("%s: %w", ask, err))
 	}
 	var found struct {
-		Python, SGLang, Torch, CUDA string
-		Devices                     []string
+		Python, Executable, SGLang, Torch, CUDA string
+		Devices                                 []string
 	}
+	redactor := engine.NewRedactor(setup.Env...)
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	if err := json.Unmarshal(lines[len(lines)-1], &found); err != nil {
-		return nil, fmt.Errorf("ask %s on %s for SGLang: it answers %q", python, place, lines[len(lines)-1])
+		return nil, fmt.Errorf("%s: it answers %q", ask, redactor.Redact(string(lines[len(lines)-1])))
 	}
+	python := cmp.Or(setup.Program, found.Executable, "python3")
 	if found.SGLang == "" {
 		return nil, &engine.UnusableError{
 			Problem: engine.EngineMissing, What: "sglang in " + python + " on " + place.String(),
-			Remedy: python + ` -m pip install "sglang[all]", or name another Python: --program PATH`,
+			Remedy: engine.PackageRemedy(python, packages),
 		}
 	}
-	s := &session{place: place, setup: setup, python: python, facts: engine.Facts{
+	s := &session{place: place, setup: setup, python: python, redactor: redactor, facts: engine.Facts{
 		Engine: "sglang", Version: found.SGLang, Clock: profile.ClockWall, Timer: "time.perf_counter", Resolution: 1e-9, Deploy: setup.Deploy,
 		Libraries: map[string]string{"python": found.Python, "torch": found.Torch},
 	}}
@@ -120,10 +123,11 @@ func (driver) Start(ctx context.Context, place engine.Place, setup engine.Setup)
 }
 
 type session struct {
-	place  engine.Place
-	setup  engine.Setup
-	python string
-	facts  engine.Facts
+	place    engine.Place
+	setup    engine.Setup
+	python   string
+	facts    engine.Facts
+	redactor *engine.Redactor
 }
 
 func (s *session) ranks() int {
@@ -322,7 +326,7 @@ func (s *session) rectangle(ctx context.Context, r *rectangle, emit func(engine.
 		ended = fmt.Errorf("no row within its time: %w", ended)
 	}
 	if len(rows) == 0 {
-		if missing := moduleMissing(ended); missing != nil {
+		if missing := s.moduleMissing(ended); missing != nil {
 			return missing
 		}
 	}
@@ -330,9 +334,9 @@ func (s *session) rectangle(ctx context.Context, r *rectangle, emit func(engine.
 }
 
 // moduleMissing recognises a Python without SGLang.
-func moduleMissing(err error) error {
+func (s *session) moduleMissing(err error) error {
 	if exit, ok := errors.AsType[*engine.ExitError](err); ok && strings.Contains(exit.Stderr, "No module named 'sglang") {
-		return &engine.UnusableError{Problem: engine.EngineMissing, What: "sglang on " + exit.Place, Remedy: `pip install "sglang[all]"`, Err: err}
+		return &engine.UnusableError{Problem: engine.EngineMissing, What: "sglang in " + s.python + " on " + exit.Place, Remedy: engine.PackageRemedy(s.python, packages), Err: err}
 	}
 	return nil
 }
@@ -349,7 +353,7 @@ func outOfMemory(err error) bool {
 
 func (s *session) log(text string) {
 	if s.setup.Log != nil {
-		_, _ = fmt.Fprintln(s.setup.Log, "sglang: "+text)
+		_, _ = fmt.Fprintln(s.setup.Log, "sglang: "+s.redactor.Redact(text))
 	}
 }
 

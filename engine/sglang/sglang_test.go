@@ -222,7 +222,7 @@ func TestFailures(t *testing.T) {
 func TestMissing(t *testing.T) {
 	_, _, err := run(t, "missing", nil)
 	unusable, ok := errors.AsType[*engine.UnusableError](err)
-	if !ok || unusable.Problem != engine.EngineMissing || !strings.Contains(unusable.Remedy, "pip install") {
+	if !ok || unusable.Problem != engine.EngineMissing || !strings.Contains(unusable.Remedy, `-m pip install "sglang[all]", or name another Python: --program PATH or $LLMPROF_PYTHON`) {
 		t.Errorf("error %v", err)
 	}
 	_, err = sglang.New().Start(t.Context(), place.Local(), engine.Setup{Program: "/nowhere/python"})

@@ -91,7 +91,7 @@ func architectures() []architecture {
 	}
 }
 
-func TestArchitectures(t *testing.T) {
+func TestRealArchitectures(t *testing.T) {
 	python := enginetest.Python(t)
 	all := architectures()
 	var cases []map[string]any

@@ -128,7 +128,7 @@ def import_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as err:
-        hint = f"{sys.executable} -m pip install torch transformers"
+        hint = f"{sys.executable} -m pip install torch transformers, or name another Python: --program PATH or $LLMPROF_PYTHON"
         raise Fatal("engine-missing", f"{err} ({sys.executable})", hint)
 
 
@@ -409,6 +409,7 @@ class Model:
             "timer_resolution_s": self.timer.resolution,
             "dtype": self.dtype_name,
             "max_model_len": self.max_len,
+            "num_layers": getattr(self.config, "num_hidden_layers", None) or 0,
             "weights_bytes": weights_bytes(self.module),
             "warnings": self.news(),
         }
@@ -420,6 +421,7 @@ class Model:
             facts["max_total_tokens"] = self._room()
         elif self.device.type == "cpu":
             facts["device"] = cpu_name()
+            facts["threads"] = torch.get_num_threads()
         facts["libraries"] = {k: v for k, v in libraries.items() if v}
         return facts
 

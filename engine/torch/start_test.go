@@ -61,5 +61,5 @@ func TestStartWithoutTorch(t *testing.T) {
 	}
 	local := place.Local(append(os.Environ(), "LLMPROF_PYTHON="+bare)...)
 	_, err = torch.New().Start(t.Context(), local, engine.Setup{Model: "m"})
-	checkError(t, err, "No module named 'torch'", engine.EngineMissing, "-m pip install torch transformers")
+	checkError(t, err, "No module named 'torch'", engine.EngineMissing, "-m pip install torch transformers, or name another Python: --program PATH or $LLMPROF_PYTHON")
 }

@@ -66,11 +66,6 @@ func (Driver) Abilities() engine.Abilities {
 	}
 }
 
-// findPython starts the interpreter of a place with the script's arguments.
-const findPython = `if [ -n "$LLMPROF_PYTHON" ]; then exec "$LLMPROF_PYTHON" "$@"; fi
-if [ -n "$VIRTUAL_ENV" ] && [ -x "$VIRTUAL_ENV/bin/python" ]; then exec "$VIRTUAL_ENV/bin/python" "$@"; fi
-exec python3 "$@"`
-
 // Start builds the model and runs it once.
 func (Driver) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
 	if err := check(setup); err != nil {
@@ -105,21 +100,11 @@ func start(ctx context.Context, place engine.Place, setup engine.Setup, dir stri
 	if err != nil {
 		return nil, fmt.Errorf("start torch on %s: %w", place, err)
 	}
-	argv := []string{"sh", "-c", findPython, "sh", "-u", probe}
-	python := "python3 on " + place.String()
-	if setup.Program != "" {
-		argv = []string{setup.Program, "-u", probe}
-		python = setup.Program + " on " + place.String()
+	session, err := engine.StartProbe(ctx, place, engine.Command{Argv: engine.PythonCommand(setup.Program, "-u", probe), Env: environment(setup)}, setup)
+	if err != nil {
+		return nil, engine.PythonMissing(err, place, setup.Program, "torch transformers")
 	}
-	session, err := engine.StartProbe(ctx, place, engine.Command{Argv: argv, Env: environment(setup)}, setup)
-	var unusable *engine.UnusableError
-	if errors.As(err, &unusable) && unusable.Problem == engine.ProgramMissing {
-		return nil, &engine.UnusableError{
-			Problem: engine.ProgramMissing, What: python, Err: unusable.Err,
-			Remedy: "install Python 3.9 or later with torch and transformers there, or set LLMPROF_PYTHON to an interpreter that has them",
-		}
-	}
-	return session, err
+	return session, nil
 }
 
 // environment is what the probe needs beside the place's own variables.

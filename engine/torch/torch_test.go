@@ -122,13 +122,16 @@ func tinyFolder(t *testing.T) string {
 	return dir
 }
 
-func TestTinyLlama(t *testing.T) {
+func TestRealTinyLlama(t *testing.T) {
 	shape := tinymodel.Tiny()
 	s, err := start(t, tinyFolder(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := s.Facts()
+	if f.Layers != shape.Layers || f.Threads < 1 {
+		t.Errorf("%d layers on %d threads", f.Layers, f.Threads)
+	}
 	if f.Engine != "torch" || f.Version == "" || f.Libraries["torch"] != f.Version || f.Libraries["transformers"] == "" || f.Libraries["python"] == "" {
 		t.Errorf("facts name no versions: %+v", f)
 	}

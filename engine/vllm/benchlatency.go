@@ -71,6 +71,7 @@ func (BenchLatency) Start(ctx context.Context, place engine.Place, setup engine.
 	s.facts = engine.Facts{
 		Engine: "vllm", Version: version, Clock: profile.ClockWall, Timer: "vllm bench latency", Deploy: setup.Deploy,
 		MaxModelLen: s.limits.modelLen, MaxBatch: s.limits.sequences, Layers: layersOf(s.model, setup.NumLayers),
+		Threads:  threadsOf(setup.Deploy, environment(s.model, s.folder, setup)),
 		Warnings: []string{"prefill times hold the host's work for a request; decode times are differences of whole runs"},
 	}
 	s.facts.Deploy.Engine, s.facts.Deploy.EngineVersion, s.facts.Deploy.Model = "vllm", version, setup.Model

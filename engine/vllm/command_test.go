@@ -167,7 +167,7 @@ func TestProbeWithoutVLLM(t *testing.T) {
 	setup := fakeSetup()
 	setup.Program = python
 	_, err = vllm.Probe{}.Start(t.Context(), place.Local(), setup)
-	if engine.Unusable(err) != engine.EngineMissing || !strings.Contains(hintOf(err), "pip install vllm") {
+	if engine.Unusable(err) != engine.EngineMissing || !strings.Contains(hintOf(err), "-m pip install vllm, or name another Python: --program PATH or $LLMPROF_PYTHON") {
 		t.Errorf("error %v, hint %q", err, hintOf(err))
 	}
 	setup.Clock = profile.ClockDevice

@@ -25,7 +25,7 @@ func (s *session) factsOf(said served, log string) engine.Facts {
 		Engine: "vllm", Version: said.version,
 		Clock: profile.ClockWall, Timer: "vLLM iteration log", Resolution: resolution,
 		MaxModelLen: said.maxModelLen, MaxTokens: int(said.number("kv_cache_size_tokens")),
-		MaxBatch: s.limits.sequences, Layers: s.layers, Deploy: s.setup.Deploy,
+		MaxBatch: s.limits.sequences, Layers: s.layers, Threads: s.threads, Deploy: s.setup.Deploy,
 	}
 	f.Deploy.Engine, f.Deploy.EngineVersion, f.Deploy.MaxModelLen = "vllm", said.version, said.maxModelLen
 	if f.Deploy.Model == "" {

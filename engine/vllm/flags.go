@@ -2,10 +2,12 @@ package vllm
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/engine"
 )
 
@@ -155,6 +157,24 @@ func dtypeName(t catalog.DType) string {
 		return "float32"
 	}
 	return ""
+}
+
+// threadsOf is the number of threads that an environment bounds vLLM to; 0
+// where it does not, or where several processes have threads of their own.
+func threadsOf(d deploy.Config, env []string) int {
+	if d.TensorParallel > 1 || d.PipelineParallel > 1 {
+		return 0
+	}
+	for _, variable := range slices.Backward(env) {
+		if text, found := strings.CutPrefix(variable, "OMP_NUM_THREADS="); found {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
 }
 
 // environment is what vLLM is started with. The setup's own variables come

@@ -19,7 +19,8 @@ var probeSource string
 
 // Probe measures in a Python process that holds vLLM: exact batches, each step
 // timed from outside, by wall clock or by the process's CPU time. Setup.Program
-// names the interpreter; default python3.
+// names the interpreter; see [engine.PythonCommand] for the one that is looked
+// for.
 type Probe struct{}
 
 // Name is "vllm-inprocess".
@@ -46,17 +47,15 @@ func (Probe) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 	if err := place.CopyIn(ctx, script, strings.NewReader(probeSource), 0o644); err != nil {
 		return nil, errors.Join(fmt.Errorf("start vllm in process on %s: %w", place, err), remove())
 	}
-	program := setup.Program
-	if program == "" {
-		program = "python3"
-	}
+	setup.Deploy.Engine = "vllm"
 	m, folder := known(ctx, place, setup.Model)
 	l := limitsOf(setup)
 	if m != nil && m.MaxSeqLen > 0 && setup.Deploy.MaxModelLen == 0 {
 		l.modelLen = min(l.modelLen, m.MaxSeqLen)
 	}
 	low, high := idRange(m)
-	argv := append([]string{program, script, strconv.Itoa(low), strconv.Itoa(high), "--model", setup.Model, "--skip-tokenizer-init", "--disable-log-stats"}, engineArgs(setup, l)...)
+	argv := engine.PythonCommand(setup.Program, script, strconv.Itoa(low), strconv.Itoa(high), "--model", setup.Model, "--skip-tokenizer-init", "--disable-log-stats")
+	argv = append(argv, engineArgs(setup, l)...)
 	if setup.Device == "cpu" && setup.Deploy.TensorParallel <= 1 {
 		// One process for all, so that its CPU time is the engine's.
 		if _, own := argument(setup.Args, "--distributed-executor-backend"); !own {
@@ -66,10 +65,7 @@ func (Probe) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 	env := append(environment(m, folder, setup), "VLLM_ENABLE_V1_MULTIPROCESSING=0")
 	session, err := engine.StartProbe(ctx, place, engine.Command{Argv: argv, Env: env}, setup)
 	if err != nil {
-		if engine.Unusable(err) == engine.ProgramMissing {
-			err = missing(program, place.String(), err)
-		}
-		return nil, errors.Join(err, remove())
+		return nil, errors.Join(engine.PythonMissing(err, place, setup.Program, "vllm"), remove())
 	}
 	return &probeSession{Session: session, remove: sync.OnceValue(remove)}, nil
 }

@@ -60,13 +60,22 @@ def start_error(error):
     return Fatal("start", text[:2000])
 
 
+def num_layers(model):
+    """The number of decoder blocks that a configuration of vLLM's names; 0 for none."""
+    try:
+        return int(model.get_total_num_hidden_layers())
+    except AttributeError:  # releases before it
+        return getattr(model.hf_text_config, "num_hidden_layers", None) or 0
+
+
 class Engine:
     def __init__(self, request, low, high, argv):
         try:
             import vllm
             from vllm import EngineArgs, LLMEngine, SamplingParams
         except ModuleNotFoundError as error:
-            raise Fatal("engine-missing", str(error), "pip install vllm, or name the interpreter that has it: --python")
+            hint = sys.executable + " -m pip install vllm, or name another Python: --program PATH or $LLMPROF_PYTHON"
+            raise Fatal("engine-missing", "%s (%s)" % (error, sys.executable), hint)
         try:
             from vllm.utils.argparse_utils import FlexibleArgumentParser
         except ImportError:
@@ -85,6 +94,9 @@ class Engine:
         config = self.engine.vllm_config
         self.cache, self.scheduler = config.cache_config, config.scheduler_config
         self.model_len = config.model_config.max_model_len
+        self.layers = num_layers(config.model_config)
+        # Ranks are processes of their own, with threads of their own.
+        self.alone = config.parallel_config.world_size == 1
         self.blocks = self.cache.num_gpu_blocks or 0
         self.clock = request.get("clock") or "wall"
         self.now = time.process_time if self.clock == "cpu" else time.perf_counter
@@ -103,16 +115,16 @@ class Engine:
         memory = []
         if tokens:
             memory.append({"part": "kv-cache", "bytes": cache_bytes, "tokens": tokens, "blocks": self.blocks, "block_size": block})
-        device = "cpu"
+        device, threads = "cpu", torch.get_num_threads() if self.alone else 0
         if torch.cuda.is_available():
-            device = torch.cuda.get_device_name(0)
+            device, threads = torch.cuda.get_device_name(0), 0
         emit(
             "ready", schema="llmprof/probe", version=1, engine="vllm", engine_version=self.version,
             libraries={"torch": torch.__version__, "python": sys.version.split()[0]},
             device=device, device_count=1, clock=self.clock, timer="python time." + name,
             timer_resolution_s=time.get_clock_info(name).resolution,
             max_model_len=self.model_len, max_total_tokens=tokens, max_batch=self.scheduler.max_num_seqs,
-            block_size=block, memory=memory,
+            num_layers=self.layers, threads=threads, block_size=block, memory=memory,
             warnings=["times hold vLLM's scheduling and output processing beside the execution of the step"],
         )
 

@@ -225,6 +225,9 @@ func TestRealProbe(t *testing.T) {
 	}
 	defer session.Close()
 	t.Logf("ready after %v: %+v", time.Since(begin).Round(time.Second), session.Facts())
+	if f := session.Facts(); f.Layers != tinymodel.Tiny().Layers || f.Threads < 1 {
+		t.Errorf("%d layers on %d threads", f.Layers, f.Threads)
+	}
 	var tasks []engine.Task
 	for _, s := range []engine.StepTask{{BatchSize: 1, InputLen: 16, OutputLen: 8}, {BatchSize: 4, InputLen: 16, OutputLen: 8}, {BatchSize: 1, InputLen: 256, OutputLen: 8}, {BatchSize: 4, InputLen: 256, OutputLen: 8}} {
 		tasks = append(tasks, engine.Task{ID: len(tasks) + 1, Warmup: 1, Runs: 3, Step: &s})

@@ -67,7 +67,7 @@ func refusal(log string, ended error) error {
 	}{
 		{derivedLine, "sequences of %s tokens are longer than the model's %s", "ask for shorter input and output"},
 		{argumentLine, "this release does not know %s", "step details need vLLM 0.14 or later: pip install -U vllm; other flags come from the setup"},
-		{moduleLine, "%s is not installed for the interpreter that is used", "pip install vllm, or name the program of the environment that has it"},
+		{moduleLine, "%s is not installed for the Python of this vllm", "pip install vllm in its environment, or name the vllm program of another: --program PATH"},
 		{architecture, "this release does not know models of kind %s", "a newer release may: pip install -U vllm"},
 	} {
 		if found := c.line.FindStringSubmatch(log); found != nil {
@@ -126,9 +126,12 @@ func told(log string) (reason, remedy string, oom, ok bool) {
 
 // missing says that vLLM is not installed.
 func missing(program, place string, err error) error {
+	if unusable, ok := errors.AsType[*engine.UnusableError](err); ok {
+		err = unusable.Err // it says the same in other words
+	}
 	return &engine.UnusableError{
 		Problem: engine.ProgramMissing, What: program + " on " + place, Err: err,
-		Remedy: "pip install vllm, or name the program of the environment that has it",
+		Remedy: "python3 -m pip install vllm, or name the vllm program of an environment that has it: --program PATH",
 	}
 }
 

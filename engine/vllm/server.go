@@ -139,6 +139,7 @@ func launch(ctx context.Context, place engine.Place, setup engine.Setup, port in
 	s := &session{
 		client: atPlace(place, port), log: f, setup: setup, limits: l, process: process, exited: make(chan struct{}),
 		gates: []gate{pauseGate, blockGate}, tokens: newTokens(m, setup.Seed), layers: layersOf(m, setup.NumLayers),
+		threads: threadsOf(setup.Deploy, env),
 	}
 	go s.watch()
 	if err := s.ready(ctx); err != nil {
@@ -272,6 +273,7 @@ type session struct {
 	model    string
 	facts    engine.Facts
 	layers   int
+	threads  int
 	tokens   *prompts
 	attached bool
 	source   io.Reader

@@ -119,6 +119,32 @@ func TestServerMeasures(t *testing.T) {
 	}
 }
 
+func TestServerThreads(t *testing.T) {
+	for _, c := range []struct {
+		why     string
+		threads int
+		env     []string
+		ranks   int
+		want    int
+	}{
+		{why: "the engine's own choice"},
+		{why: "those of the setup", threads: 3, want: 3},
+		{why: "those of the user's own variable", threads: 3, env: []string{"OMP_NUM_THREADS=5"}, want: 5},
+		{why: "no number", env: []string{"OMP_NUM_THREADS=many"}},
+		{why: "two processes", threads: 3, ranks: 2},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			setup := fakeSetup()
+			setup.Device, setup.Threads, setup.Env, setup.Deploy.TensorParallel = "cpu", c.threads, c.env, c.ranks
+			inBubble(t, newFake(), setup, func(t *testing.T, s engine.Session) {
+				if got := s.Facts().Threads; got != c.want {
+					t.Errorf("%d threads, want %d", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestServerCommandLine(t *testing.T) {
 	f, setup := newFake(), fakeSetup()
 	f.config = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"intermediate_size":14336,"vocab_size":512,"max_position_embeddings":400}`
@@ -219,7 +245,7 @@ func TestServerWithoutPause(t *testing.T) {
 	f.noPause = true
 	inBubble(t, f, fakeSetup(), func(t *testing.T, s engine.Session) {
 		for _, r := range measured(t, s, []engine.Task{stepTask(1, 3, 8, 64, 4), stepTask(2, 3, 2, 16, 4)}) {
-			if r.Failure != "" || len(r.Points) != 2 || len(r.Points[0].Samples) != 3 {
+			if r.Failure != "" || len(r.Points) != 2 || len(r.Points[0].Samples) != 3 || strings.Count(string(r.Points[0].Extra["runs_data"]), "total_latency") != 3 {
 				t.Errorf("%+v: %q, points %+v", *r.Task.Step, r.Failure, r.Points)
 			}
 		}

@@ -51,6 +51,9 @@ func (t *Table) seedParts(numLayers int) ([]part, error) {
 		need = append(need, "input_layernorm", "q_proj", "k_proj", "v_proj", "rope", seedAttention, "o_proj", "post_layernorm", "gate_proj", "up_proj", "act_fn", "down_proj")
 	case rank["fc1"] != nil || rank["fc2"] != nil:
 		need = append(need, "q_proj", "k_proj", "v_proj", "qk_matmul", "softmax", "sv_matmul", "o_proj", "fc1", "act_fn", "fc2")
+	case rank[seedAttention] != nil:
+		// Another architecture that was measured whole: every layer counts.
+		need = append(need, seedAttention)
 	default:
 		return nil, notMeasured("request", "the layers are of no known family: want those of Llama, OPT or Phi-MoE at batch size 1")
 	}

@@ -13,7 +13,7 @@ import (
 
 // TestTransformers loads the folder as vLLM does: AutoTokenizer, AutoConfig,
 // and the weights into the model class.
-func TestTransformers(t *testing.T) {
+func TestRealTransformers(t *testing.T) {
 	python := enginetest.Python(t)
 	dir := t.TempDir()
 	shape := tinymodel.Tiny()
@@ -99,7 +99,7 @@ print(json.dumps({
 }
 
 // TestNodeLlamaCpp loads the GGUF file into llama.cpp.
-func TestNodeLlamaCpp(t *testing.T) {
+func TestRealNodeLlamaCpp(t *testing.T) {
 	folder := enginetest.NodeLlamaCpp(t)
 	model := filepath.Join(t.TempDir(), "tiny.gguf")
 	file, err := os.Create(model)
