@@ -24,6 +24,12 @@ func Header(facts engine.Facts) profile.Header {
 	if len(facts.Libraries) > 0 {
 		keep("libraries", facts.Libraries)
 	}
+	if facts.Threads > 0 {
+		keep("threads", facts.Threads)
+	}
+	if facts.Layers > 0 {
+		keep("num_layers", facts.Layers)
+	}
 	if facts.Timer != "" {
 		keep("timer", facts.Timer)
 	}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,6 +158,16 @@ func (m *measurement) ready(facts engine.Facts) error {
 	if canonical, ok := deviceNamer(m.cat)(header.Device.Reported); ok {
 		header.Device.Name = canonical
 	}
+	if settings := engineSettings(m.place.String() == "local", m.setup.Env); len(settings) > 0 {
+		text, err := json.Marshal(settings)
+		if err != nil {
+			return fmt.Errorf("record the environment: %w", err)
+		}
+		if header.Metadata == nil {
+			header.Metadata = map[string]json.RawMessage{}
+		}
+		header.Metadata["environment"] = text
+	}
 	mode := os.O_RDWR | os.O_CREATE
 	if m.overwrite && !m.resume {
 		mode |= os.O_TRUNC
@@ -177,6 +189,26 @@ func (m *measurement) ready(facts engine.Facts) error {
 		return m.write(facts.Memory...)
 	}
 	return nil
+}
+
+// engineSettings are the variables that change how an engine runs, without
+// secrets: those given for it, and at this machine those of the environment.
+func engineSettings(local bool, given []string) []string {
+	var settings []string
+	if local {
+		for _, pair := range os.Environ() {
+			name, _, _ := strings.Cut(pair, "=")
+			for _, prefix := range []string{"VLLM_", "SGLANG_", "OMP_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NCCL_", "PYTORCH_"} {
+				if strings.HasPrefix(name, prefix) {
+					settings = append(settings, pair)
+					break
+				}
+			}
+		}
+	}
+	settings = append(settings, given...)
+	slices.Sort(settings)
+	return engine.NewRedactor(settings...).RedactEnv(settings)
 }
 
 // write hands points to the file and to the profile in memory.

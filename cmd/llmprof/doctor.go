@@ -21,7 +21,9 @@ import (
 
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/engine/place"
+	"github.com/llmprof/llmprof/gpu"
 	"github.com/llmprof/llmprof/report"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // doctorPython says what a Python has of the engines, as one JSON object.
@@ -125,28 +127,37 @@ func (d *examination) ask(argv ...string) (string, error) {
 // devices asks the drivers' own tools.
 func (d *examination) devices() {
 	found := false
-	if text, err := d.ask("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"); err == nil {
-		for line := range strings.Lines(text) {
-			if line = strings.TrimSpace(line); line != "" {
-				name, rest, _ := strings.Cut(line, ",")
-				d.add("device", name, strings.TrimSpace(rest))
-				found = true
-			}
+	for _, tool := range []struct {
+		argv  []string
+		parse func(io.Reader) ([]gpu.Reading, error)
+	}{
+		{append([]string{"nvidia-smi"}, gpu.NvidiaQuery()...), gpu.ParseNvidiaSMI},
+		{[]string{"rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"}, gpu.ParseROCmSMI},
+	} {
+		text, err := d.ask(tool.argv...)
+		if err != nil {
+			continue
 		}
-	}
-	if text, err := d.ask("rocm-smi", "--showproductname", "--json"); err == nil {
-		var cards map[string]map[string]any
-		if json.Unmarshal([]byte(text), &cards) == nil {
-			for name, card := range cards {
-				series, ok := card["Card Series"].(string)
-				if !ok {
-					series, ok = card["Card series"].(string)
-				}
-				if ok {
-					d.add("device", series, name)
-					found = true
+		readings, err := tool.parse(strings.NewReader(text))
+		if err != nil {
+			d.lack("device", "GPU", err.Error(), "")
+			found = true
+			continue
+		}
+		for _, r := range readings {
+			name := r.Name
+			if name == "" {
+				name = fmt.Sprintf("device %d", r.Index)
+			}
+			memory := "of unknown memory"
+			if r.MemoryTotal != nil {
+				memory = unit.Bytes(*r.MemoryTotal).String()
+				if r.MemoryUsed != nil {
+					memory += ", " + unit.Bytes(*r.MemoryUsed).String() + " used"
 				}
 			}
+			d.add("device", name, memory)
+			found = true
 		}
 	}
 	if !found {

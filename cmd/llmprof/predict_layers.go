@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/fit/layers"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
@@ -125,6 +127,16 @@ func singleSequences(points []profile.Point) []profile.Point {
 	})
 }
 
+// advice is what helps where a profile does not answer.
+func (q *layerQuery) advice(err error) string {
+	if _, missing := errors.AsType[*fit.NotMeasuredError](err); missing && q.compat {
+		return "without --compat what was not measured is interpolated, and said to be so"
+	} else if missing {
+		return "llmprof profile layers measures it"
+	}
+	return hintOf(err)
+}
+
 // predictRequests answers every combination of input and output length.
 func (a *app) predictRequests(table *layers.Table, f *predictFlags) error {
 	if len(f.input.values) == 0 || len(f.layers.output.values) == 0 {
@@ -135,7 +147,7 @@ func (a *app) predictRequests(table *layers.Table, f *predictFlags) error {
 		for _, output := range f.layers.output.values {
 			t, err := table.Estimate(f.layers.numLayers, input, output, f.layers.compat)
 			if err != nil {
-				return usage(hintOf(err), "%d tokens in, %d out: %w", input, output, err)
+				return usage(f.layers.advice(err), "%d tokens in, %d out: %w", input, output, err)
 			}
 			predictions = append(predictions, report.Request(f.layers.numLayers, input, output, t))
 		}
@@ -154,7 +166,7 @@ func (a *app) predictCalls(table *layers.Table, f *predictFlags) error {
 	for _, call := range calls {
 		e, err := table.Time(call, f.layers.compat)
 		if err != nil {
-			return usage(hintOf(err), "%s: %w", call.Name, err)
+			return usage(f.layers.advice(err), "%s: %w", call.Name, err)
 		}
 		predictions = append(predictions, report.Layer(call, e))
 	}
