@@ -106,7 +106,7 @@ func startProbe(ctx context.Context, place Place, cmd Command, setup Setup, limi
 	}
 	if err != nil {
 		var died *DiedError
-		var timedOut *probeTimeout
+		var timedOut *probeTimeoutError
 		switch {
 		case errors.As(err, &timedOut):
 			err = &DiedError{Engine: s.engine, Err: fmt.Errorf("not ready after %v; a model that loads slowly needs a longer start timeout", timeout)}
@@ -196,7 +196,7 @@ func (s *probeSession) measure(ctx context.Context, task Task, request probeTask
 	timeout := s.taskTimeout * time.Duration(max(runs, 1))
 	s.send(request)
 	event, err := s.await(ctx, task.ID, timeout)
-	var late *probeTimeout
+	var late *probeTimeoutError
 	if errors.As(err, &late) {
 		_ = s.kill() // a probe that hangs is ended by force, whatever it says
 		text := fmt.Sprintf("no answer within %v", timeout)
@@ -229,11 +229,11 @@ func (s *probeSession) measure(ctx context.Context, task Task, request probeTask
 	return result, nil
 }
 
-// probeTimeout says that the probe did not answer in time.
-type probeTimeout struct{}
+// probeTimeoutError says that the probe did not answer in time.
+type probeTimeoutError struct{}
 
 // Error says so.
-func (*probeTimeout) Error() string { return "no answer in time" }
+func (*probeTimeoutError) Error() string { return "no answer in time" }
 
 // await waits for the answer to a task, or for "ready" (task 0 before the
 // engine is known).
@@ -247,7 +247,7 @@ func (s *probeSession) await(ctx context.Context, task int, timeout time.Duratio
 		case <-s.quit:
 			return nil, fmt.Errorf("%s: the session is closed", s.engine)
 		case <-timer.C:
-			return nil, &probeTimeout{}
+			return nil, &probeTimeoutError{}
 		case line, ok := <-s.lines:
 			if !ok {
 				return nil, s.died(ctx, task)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// DeviceMissing: the engine finds no device of the kind that was asked for.
+// DeviceMissing says that the engine finds no device of the kind that was asked
+// for.
 const DeviceMissing Problem = "no such device"
 
 // probeError is what a probe said when it gave up; its hint is the remedy.

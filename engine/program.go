@@ -10,14 +10,19 @@ import (
 // and stdout: Setup.Program, started with Setup.Args.
 func ProbeProgram() Driver { return probeProgram{} }
 
+// probeProgram is the driver; its program comes with the setup.
 type probeProgram struct{}
 
+// Name is "probe".
 func (probeProgram) Name() string { return "probe" }
 
+// Abilities are all that the protocol offers; what a program makes of them shows
+// in its facts and results.
 func (probeProgram) Abilities() Abilities {
 	return Abilities{Steps: true, Layers: true, Clocks: []profile.Clock{profile.ClockDevice, profile.ClockWall, profile.ClockCPU}}
 }
 
+// Start starts the program and waits until it is ready.
 func (probeProgram) Start(ctx context.Context, place Place, setup Setup) (Session, error) {
 	if setup.Program == "" {
 		return nil, &UnusableError{Problem: ProgramMissing, What: "probe", Remedy: "name the program that speaks the probe protocol: --program PATH"}

@@ -153,11 +153,11 @@ func (m *mixedModel) estimate(w work, level float64) (stat.Estimate[unit.Seconds
 		out.Basis = stat.Extrapolated
 		warnings = append(warnings, "prompts and generating requests were timed apart, never in one step")
 	}
+	out.Warnings = warnings
 	if away.far() {
-		out.Warnings = append(warnings, "far outside the measured range: no interval is known")
+		out.Warnings = append(out.Warnings, "far outside the measured range: no interval is known")
 		return out, nil
 	}
-	out.Warnings = warnings
 	for _, band := range m.form.Bands {
 		if band.Asked == level {
 			half := math.Exp(min(band.at(away), 10*maxLogWidth))

@@ -180,5 +180,6 @@ func (j *gapJSON) gap() (*Gap, error) {
 		return e
 	}
 	g := &Gap{Between: estimate(j.Between), Before: estimate(j.Before), Periods: j.Periods, Steps: j.Steps}
-	return g, g.check()
+	err := g.check()
+	return g, err
 }

@@ -287,7 +287,8 @@ func (p *Predictor) mixedQuery(q Query) (w work, warning string, answered bool, 
 	b := float64(q.BatchSize)
 	if q.Mode == Decode {
 		w = work{decodeTokens: b, decodeRequests: b, cached: b * (x + 1)}
-		return w, p.mixed.contextWarning(&w), true, nil
+		warning = p.mixed.contextWarning(&w)
+		return w, warning, true, nil
 	}
 	w = work{prefillTokens: b * x, prefillRequests: b, cached: b * (x + context), pairs: b * x * (context + x/2)}
 	if cached {

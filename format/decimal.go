@@ -60,7 +60,7 @@ func splitNumber(text string) (digits string, exponent int, ok bool) {
 
 // ParseTime reads a positive decimal number of a unit as seconds, blanks
 // around it allowed. The decimal point is moved in the text, so that no digit
-// is lost to a multiplication and [FormatTime] gives the number back.
+// is lost to a multiplication and [TimeText] gives the number back.
 func ParseTime(text string, in TimeUnit) (unit.Seconds, error) {
 	text = strings.TrimSpace(text)
 	digits, exponent, ok := splitNumber(text)
@@ -77,10 +77,10 @@ func ParseTime(text string, in TimeUnit) (unit.Seconds, error) {
 	return unit.Seconds(v), nil
 }
 
-// FormatTime writes a time in a unit, without an exponent and with the fewest
+// TimeText writes a time in a unit, without an exponent and with the fewest
 // digits that [ParseTime] reads as the same time. NaN and infinities, which
 // no profile holds, are written by name.
-func FormatTime(t unit.Seconds, in TimeUnit) string {
+func TimeText(t unit.Seconds, in TimeUnit) string {
 	mantissa, power, _ := strings.Cut(strconv.FormatFloat(math.Abs(float64(t)), 'e', -1, 64), "e")
 	exponent, err := strconv.Atoi(power)
 	switch {

@@ -63,15 +63,15 @@ func TestTimes(t *testing.T) {
 			if c.back == "" {
 				c.back = c.text
 			}
-			if back := format.FormatTime(got, c.in); back != c.back {
+			if back := format.TimeText(got, c.in); back != c.back {
 				t.Errorf("written as %s, want %s", back, c.back)
 			}
 		})
 	}
 }
 
-// TestFormatTime holds for values that no file should have, too.
-func TestFormatTime(t *testing.T) {
+// TestTimeText holds for values that no file should have, too.
+func TestTimeText(t *testing.T) {
 	for _, c := range []struct {
 		t    float64 // seconds
 		want string
@@ -84,7 +84,7 @@ func TestFormatTime(t *testing.T) {
 		{math.Inf(-1), "-Inf"},
 		{math.SmallestNonzeroFloat64, "0." + strings.Repeat("0", 314) + "5"},
 	} {
-		if got := format.FormatTime(unit.Seconds(c.t), format.Nanoseconds); got != c.want {
+		if got := format.TimeText(unit.Seconds(c.t), format.Nanoseconds); got != c.want {
 			t.Errorf("%g s: %s, want %s", c.t, got, c.want)
 		}
 	}
@@ -129,7 +129,7 @@ func TestShortestTimes(t *testing.T) {
 				}
 				t.Fatal(err)
 			}
-			if got := format.FormatTime(v, in); got != text {
+			if got := format.TimeText(v, in); got != text {
 				t.Fatalf("%s became %s, want %s", s, got, text)
 			}
 		}
@@ -137,12 +137,12 @@ func TestShortestTimes(t *testing.T) {
 	t.Run("times", rapid.MakeCheck(func(t *rapid.T) {
 		in := units.Draw(t, "unit")
 		v := unit.Seconds(rapid.Float64Range(1e-18, float64(format.MaxTime)).Draw(t, "seconds"))
-		text := format.FormatTime(v, in)
+		text := format.TimeText(v, in)
 		got, err := format.ParseTime(text, in)
 		if err != nil || got != v {
 			t.Fatalf("%g s written as %s is read as %g s, %v", float64(v), text, float64(got), err)
 		}
-		if again := format.FormatTime(got, in); again != text {
+		if again := format.TimeText(got, in); again != text {
 			t.Fatalf("%s became %s", text, again)
 		}
 		// Fewer digits would be another time.

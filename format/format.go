@@ -19,7 +19,7 @@
 //
 //	dense.csv: line 3, time_us: want a positive number, got "abc"
 //
-// [ParseTime] and [FormatTime] move the decimal point between the unit of a
+// [ParseTime] and [TimeText] move the decimal point between the unit of a
 // file and seconds in the text, so that a time which is read and written has
 // equal digits again; [ParseSize] reads a count. A cell that would not come
 // back as it stood is kept in the point's Extra: [KeepCell], [KeptCell],

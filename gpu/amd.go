@@ -90,7 +90,7 @@ func (f *amdFigure) UnmarshalJSON(text []byte) error {
 		Value any `json:"value"`
 	}
 	if json.Unmarshal(text, &object) != nil {
-		return nil
+		return nil //nolint:nilerr // "N/A" stands for a figure that the device does not give
 	}
 	switch v := object.Value.(type) {
 	case float64:
@@ -112,7 +112,7 @@ type amdGroup map[string]amdFigure
 func (g *amdGroup) UnmarshalJSON(text []byte) error {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) != nil {
-		return nil
+		return nil //nolint:nilerr // "N/A" stands for a group that the device does not give
 	}
 	*g = amdGroup{}
 	for key, value := range fields {

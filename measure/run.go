@@ -216,7 +216,7 @@ func (r *run) skip(facts engine.Facts) error {
 // beyond says why the engine does not admit a task, empty where it does. The
 // rule on tokens is the forward-time predictor's: b > floor(tokens / (i + o)).
 func beyond(t engine.Task, facts engine.Facts) string {
-	batch, length := 1, 0
+	var batch, length int
 	if s := t.Step; s != nil {
 		batch, length = s.BatchSize, s.InputLen+s.OutputLen
 	} else {

@@ -181,8 +181,10 @@ func TestLintLayers(t *testing.T) {
 		{
 			why: "memory and requests are no layers and no steps",
 			points: []profile.Point{
-				{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryFree, Bytes: 1}}, {Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryFree, Bytes: 1}},
-				{Kind: profile.KindRequest, Request: &profile.Request{Last: 1}}, {Kind: profile.KindRequest, Request: &profile.Request{Last: 1}},
+				{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryFree, Bytes: 1}},
+				{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryFree, Bytes: 1}},
+				{Kind: profile.KindRequest, Request: &profile.Request{Last: 1}},
+				{Kind: profile.KindRequest, Request: &profile.Request{Last: 1}},
 			}, opts: known,
 		},
 	} {

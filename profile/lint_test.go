@@ -222,8 +222,11 @@ func TestLintShowsFewExamples(t *testing.T) {
 func TestLintServerSteps(t *testing.T) {
 	p := &profile.Profile{}
 	for i, totals := range []forward.Totals{
-		{DecodeRequests: 1, DecodeTokens: 1}, {DecodeRequests: 1, DecodeTokens: 1}, {DecodeRequests: 1, DecodeTokens: 1},
-		{PrefillRequests: 1, PrefillTokens: 512}, {PrefillRequests: 1, PrefillTokens: 512, DecodeRequests: 2, DecodeTokens: 2},
+		{DecodeRequests: 1, DecodeTokens: 1},
+		{DecodeRequests: 1, DecodeTokens: 1},
+		{DecodeRequests: 1, DecodeTokens: 1},
+		{PrefillRequests: 1, PrefillTokens: 512},
+		{PrefillRequests: 1, PrefillTokens: 512, DecodeRequests: 2, DecodeTokens: 2},
 	} {
 		mode := profile.Decode
 		if totals.PrefillTokens > 0 {

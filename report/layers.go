@@ -47,8 +47,14 @@ func Requests(predictions []RequestTimeKeys, tool string) RequestsDocument {
 // RequestTables shows predicted requests.
 func RequestTables(d RequestsDocument) []Table {
 	t := Table{Columns: []Column{
-		{Name: "input", Key: "input_len"}, {Name: "output", Key: "output_len"}, {Name: "prefill ms", Key: "prefill_ms"}, {Name: "TPOT ms", Key: "tpot_ms"}, {Name: "E2E ms", Key: "e2e_ms"},
-		{Name: "low", Key: "e2e_low_ms"}, {Name: "high", Key: "e2e_high_ms"}, {Name: "basis", Left: true},
+		{Name: "input", Key: "input_len"},
+		{Name: "output", Key: "output_len"},
+		{Name: "prefill ms", Key: "prefill_ms"},
+		{Name: "TPOT ms", Key: "tpot_ms"},
+		{Name: "E2E ms", Key: "e2e_ms"},
+		{Name: "low", Key: "e2e_low_ms"},
+		{Name: "high", Key: "e2e_high_ms"},
+		{Name: "basis", Left: true},
 	}}
 	seen := map[string]bool{}
 	for _, p := range d.Predictions {
@@ -106,9 +112,17 @@ func Layers(predictions []LayerKeys, tool string) LayersDocument {
 // LayerTables shows predicted layers.
 func LayerTables(d LayersDocument) []Table {
 	t := Table{Columns: []Column{
-		{Name: "layer", Left: true}, {Name: "TP", Key: "tensor_parallel_size"}, {Name: "tokens", Idle: idle("0")}, {Name: "context", Idle: idle("0")}, {Name: "sequences", Idle: idle("0")},
-		{Name: "their context", Key: "sequence_context", Idle: idle("0")}, {Name: "experts", Key: "activated_experts", Idle: idle("0")},
-		{Name: "ms", Key: "latency_ms"}, {Name: "low", Key: "low_ms"}, {Name: "high", Key: "high_ms"}, {Name: "basis", Left: true},
+		{Name: "layer", Left: true},
+		{Name: "TP", Key: "tensor_parallel_size"},
+		{Name: "tokens", Idle: idle("0")},
+		{Name: "context", Idle: idle("0")},
+		{Name: "sequences", Idle: idle("0")},
+		{Name: "their context", Key: "sequence_context", Idle: idle("0")},
+		{Name: "experts", Key: "activated_experts", Idle: idle("0")},
+		{Name: "ms", Key: "latency_ms"},
+		{Name: "low", Key: "low_ms"},
+		{Name: "high", Key: "high_ms"},
+		{Name: "basis", Left: true},
 	}}
 	seen := map[string]bool{}
 	for _, p := range d.Predictions {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llmprof/llmprof/measure"
@@ -104,7 +105,7 @@ func MeasurementTables(d MeasurementDocument) []Table {
 		t.pair("unstable", fmt.Sprintf("%d, flagged in the profile", d.Unstable))
 	}
 	if d.Restarts > 0 {
-		t.pair("restarts", fmt.Sprintf("%d", d.Restarts))
+		t.pair("restarts", strconv.Itoa(d.Restarts))
 	}
 	if d.Left > 0 {
 		t.pair("left", fmt.Sprintf("%d; --resume measures them", d.Left))

@@ -172,9 +172,15 @@ func MixedPredictions(predictions []MixedKeys, tool string) MixedDocument {
 // MixedTable shows predicted mixed steps.
 func MixedTable(predictions []MixedKeys) Table {
 	t := Table{Columns: []Column{
-		{Name: "config", Left: true}, {Name: "chunk", Key: "chunk_tokens"}, {Name: "its context", Key: "chunk_context", Idle: idle("0")},
-		{Name: "decodes"}, {Name: "their context", Key: "context"},
-		{Name: "ms", Key: "latency_ms"}, {Name: "low", Key: "low_ms"}, {Name: "high", Key: "high_ms"}, {Name: "basis", Left: true},
+		{Name: "config", Left: true},
+		{Name: "chunk", Key: "chunk_tokens"},
+		{Name: "its context", Key: "chunk_context", Idle: idle("0")},
+		{Name: "decodes"},
+		{Name: "their context", Key: "context"},
+		{Name: "ms", Key: "latency_ms"},
+		{Name: "low", Key: "low_ms"},
+		{Name: "high", Key: "high_ms"},
+		{Name: "basis", Left: true},
 	}}
 	seen := map[string]bool{}
 	for _, p := range predictions {

@@ -85,8 +85,13 @@ func ImportTables(d ImportDocument) []Table {
 		n    int
 		what string
 	}{
-		{d.Prefill, "prefill"}, {d.Decode, "decode"}, {d.Mixed, "mixed"}, {d.Layers, "layers"},
-		{d.Memory, "memory"}, {d.Requests, "requests"}, {d.Failures, "failed"},
+		{d.Prefill, "prefill"},
+		{d.Decode, "decode"},
+		{d.Mixed, "mixed"},
+		{d.Layers, "layers"},
+		{d.Memory, "memory"},
+		{d.Requests, "requests"},
+		{d.Failures, "failed"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))

@@ -271,7 +271,7 @@ func (d *examination) places() {
 			if _, err := os.Stat(socket); err != nil {
 				continue
 			}
-			connection, err := net.DialTimeout("unix", socket, time.Second)
+			connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(d.ctx, "unix", socket)
 			if err != nil {
 				fault = err
 				continue

@@ -74,15 +74,10 @@ func newEngineFlags() *engineFlags {
 func (f *engineFlags) register(cmd *cobra.Command, numLayers int) {
 	flags := cmd.Flags()
 	var names []string
-	help := "engine to measure: "
-	for i, c := range engineChoices() {
+	for _, c := range engineChoices() {
 		names = append(names, c.name)
-		if i > 0 {
-			help += ", "
-		}
-		help += c.name
 	}
-	flags.StringVar(&f.name, "engine", "", help+" (default: torch, llama-bench for a .gguf file)")
+	flags.StringVar(&f.name, "engine", "", "engine to measure: "+strings.Join(names, ", ")+" (default: torch, llama-bench for a .gguf file)")
 	flags.StringVar(&f.place, "place", "local", "where it runs: "+placeForms)
 	flags.StringVar(&f.program, "program", "", "interpreter or executable to use instead of the one found")
 	flags.StringVar(&f.server, "server", "", "URL of a vLLM server that already runs (with --server-log)")

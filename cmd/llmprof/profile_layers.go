@@ -17,16 +17,16 @@ import (
 type layerFlags struct {
 	*engineFlags
 	outputFlags
-	hardware               string
-	model, token, mode     string
-	warmup, runs           int
-	prefillMax, decodeMax  counts
-	sequences              counts
-	full, appending, plain bool
-	tolerance              float64
-	maxPoints              int
-	format                 string
-	scaling                scalingFlags
+	hardware              string
+	model, token, mode    string
+	warmup, runs          int
+	prefillMax, decodeMax counts
+	sequences             counts
+	full, appending       bool
+	tolerance             float64
+	maxPoints             int
+	format                string
+	scaling               scalingFlags
 }
 
 // The modes of a sweep over layers.

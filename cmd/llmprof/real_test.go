@@ -153,8 +153,10 @@ func TestRealTorch(t *testing.T) {
 
 	// Layers: the table, an estimate from it, and the whole model beside it.
 	t.Chdir(out)
-	command(t, append([]string{"profile", "layers", dir, "--hardware", "cpu", "--prefill-max", "256", "--decode-max", "256",
-		"--warmup", "3", "--repeat", "10", "--max-points", "16", "-o", "layers.llmprof"}, engine...)...)
+	command(t, append([]string{
+		"profile", "layers", dir, "--hardware", "cpu", "--prefill-max", "256", "--decode-max", "256",
+		"--warmup", "3", "--repeat", "10", "--max-points", "16", "-o", "layers.llmprof",
+	}, engine...)...)
 	if _, err := os.Stat(filepath.Join("cpu", "tiny.csv")); err != nil {
 		t.Error(err)
 	}
@@ -167,8 +169,10 @@ func TestRealTorch(t *testing.T) {
 		Factor float64
 		Pairs  []struct{}
 	}
-	text = command(t, append([]string{"validate", "layers", "layers.llmprof", "--model", dir, "--scaling-input-min", "64", "--scaling-input-max", "128",
-		"--scaling-input-step", "64", "--num-layers", "4", "--scaling-output", "scaled.csv", "--json"}, engine...)...)
+	text = command(t, append([]string{
+		"validate", "layers", "layers.llmprof", "--model", dir, "--scaling-input-min", "64", "--scaling-input-max", "128",
+		"--scaling-input-step", "64", "--num-layers", "4", "--scaling-output", "scaled.csv", "--json",
+	}, engine...)...)
 	if err := json.Unmarshal([]byte(text), &scaling); err != nil {
 		t.Fatal(err)
 	}

@@ -304,7 +304,8 @@ func (s *benchSession) part(ctx context.Context, g group, tasks []*pending, deco
 			left = slices.Concat(left[:i], left[i+1:])
 			p.take(point)
 			if p.done {
-				if refused = emit(p.Result); refused != nil {
+				refused = emit(p.Result)
+				if refused != nil {
 					return refused
 				}
 			}

@@ -39,14 +39,14 @@ type dockerDoor struct {
 // on one of the usual sockets, rootless ones included. Env, "NAME=value", is
 // where these variables and secrets are looked for; none at all stands for the
 // environment of this program.
-func Docker(container string, env ...string) *Remote {
-	return containerPlace("docker", container, env)
+func Docker(name string, env ...string) *Remote {
+	return containerPlace("docker", name, env)
 }
 
 // Podman returns a running container of Podman, whose service answers the same
 // API: at CONTAINER_HOST, or on one of its usual sockets.
-func Podman(container string, env ...string) *Remote {
-	return containerPlace("podman", container, env)
+func Podman(name string, env ...string) *Remote {
+	return containerPlace("podman", name, env)
 }
 
 // containerPlace is a container of either program.
@@ -92,7 +92,7 @@ func (d *dockerDoor) sockets() []string {
 // host is the service's address: of the variable, or of the first socket that
 // is there. A socket that may not be opened is named only where there is no
 // other.
-func (d *dockerDoor) host() (string, error) {
+func (d *dockerDoor) host(ctx context.Context) (string, error) {
 	if host := lookEnv(d.env, d.hostVariable()); host != "" {
 		if strings.HasPrefix(host, "ssh://") {
 			return "", &engine.UnusableError{
@@ -107,10 +107,13 @@ func (d *dockerDoor) host() (string, error) {
 	}
 	var denied string
 	for _, socket := range d.sockets() {
-		conn, err := net.DialTimeout("unix", socket, time.Second)
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", socket)
 		if err == nil {
 			_ = conn.Close()
 			return "unix://" + socket, nil
+		}
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("%s: %w", d.what(), ctx.Err())
 		}
 		if errors.Is(err, fs.ErrPermission) && denied == "" {
 			denied = socket
@@ -143,13 +146,13 @@ func (d *dockerDoor) unreachableError(err error) error {
 }
 
 // dial returns the client, made at first use.
-func (d *dockerDoor) dial() (*client.Client, error) {
+func (d *dockerDoor) dial(ctx context.Context) (*client.Client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.client != nil {
 		return d.client, nil
 	}
-	host, err := d.host()
+	host, err := d.host(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +223,7 @@ func (d *dockerDoor) noShell(err error) error {
 
 // open runs a shell in the container.
 func (d *dockerDoor) open(ctx context.Context, script string, stderr io.WriteCloser, _ *tail) (link, error) {
-	c, err := d.dial()
+	c, err := d.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

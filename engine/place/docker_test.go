@@ -50,7 +50,7 @@ type fakeExec struct {
 // newFakeDaemon listens on a socket of the test.
 func newFakeDaemon(t *testing.T) *fakeDaemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "llmprof") // the path of a socket has to be short
+	dir, err := os.MkdirTemp("", "llmprof") //nolint:usetesting // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestDocker(t *testing.T) {
 }
 
 func TestDockerUnusable(t *testing.T) {
-	dir, err := os.MkdirTemp("", "llmprof")
+	dir, err := os.MkdirTemp("", "llmprof") //nolint:usetesting // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ func allZombies(group int) bool {
 		}
 		// The name in brackets may hold anything; state, parent and group
 		// follow it.
-		fields := strings.Fields(string(text)[strings.LastIndexByte(string(text), ')')+1:])
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
 			return false
 		}

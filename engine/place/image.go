@@ -63,7 +63,7 @@ func RunImage(ctx context.Context, image Image, env ...string) (*Container, erro
 	if !ok || image.Name == "" {
 		return nil, errors.New("run an image: none is named")
 	}
-	c, err := d.dial()
+	c, err := d.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (c *Container) Close() error {
 func (c *Container) remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removePatience)
 	defer cancel()
-	api, err := c.door.dial()
+	api, err := c.door.dial(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,10 +20,10 @@ type Pod struct {
 }
 
 // kubectlStatus is what kubectl adds to the stderr of a program that failed.
-var kubectlStatus = regexp.MustCompile(`(?m)^command terminated with exit code [0-9]+\s*\z`)
+var kubectlStatus = regexp.MustCompile(`(?m)^command terminated with exit code \d+\s*\z`)
 
 // kubectlLog is a line of kubectl's own log.
-var kubectlLog = regexp.MustCompile(`(?m)^[EWI][0-9]{4} .*\n?`)
+var kubectlLog = regexp.MustCompile(`(?m)^[EWI]\d{4} .*\n?`)
 
 // kubectlDoor opens shells with kubectl exec.
 type kubectlDoor struct {

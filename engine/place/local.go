@@ -118,7 +118,7 @@ func findProgram(place, name, dir string, env []string) (string, error) {
 		}
 		return at, nil
 	}
-	err := error(fs.ErrNotExist)
+	err := fs.ErrNotExist
 	for _, folder := range filepath.SplitList(lookEnv(env, "PATH")) {
 		if !filepath.IsAbs(folder) {
 			continue // what lies about in the working folder is not run by name

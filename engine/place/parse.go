@@ -87,12 +87,12 @@ func Parse(spec string, env ...string) (engine.Place, error) {
 // parsePod takes the name of a pod apart.
 func parsePod(text string) (pod Pod, why string) {
 	parts := strings.Split(text, "/")
-	switch n := len(parts); {
-	case n == 1:
+	switch n := len(parts); n {
+	case 1:
 		pod = Pod{Name: parts[0]}
-	case n == 2:
+	case 2:
 		pod = Pod{Namespace: parts[0], Name: parts[1]}
-	case n == 3:
+	case 3:
 		pod = Pod{Namespace: parts[0], Name: parts[1], Container: parts[2]}
 	default:
 		pod = Pod{Context: strings.Join(parts[:n-3], "/"), Namespace: parts[n-3], Name: parts[n-2], Container: parts[n-1]}

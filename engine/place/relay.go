@@ -81,16 +81,21 @@ func (c *relayConn) Close() error {
 	return nil
 }
 
-// LocalAddr and RemoteAddr name the place and the port.
+// LocalAddr is this program.
 func (c *relayConn) LocalAddr() net.Addr { return relayAddr("llmprof") }
 
+// RemoteAddr names the place and the port.
 func (c *relayConn) RemoteAddr() net.Addr {
 	return relayAddr(c.place + " port " + strconv.Itoa(c.port))
 }
 
-// The deadlines of a relay cannot be set.
-func (c *relayConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
-func (c *relayConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+// SetDeadline fails: a relay has no deadlines.
+func (c *relayConn) SetDeadline(time.Time) error { return os.ErrNoDeadline }
+
+// SetReadDeadline fails, too.
+func (c *relayConn) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
+
+// SetWriteDeadline fails, too.
 func (c *relayConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 
 // relayAddr is the name of an end of a relay.

@@ -101,7 +101,7 @@ func (r *Remote) runWith(ctx context.Context, script func(mark string) string, s
 		time.AfterFunc(killPatience, l.drop) // so that nothing hangs on a door that neither opens nor closes
 		status, _, waitErr := l.wait()
 		l.drop()
-		<-sent
+		<-sent //nolint:errcheck // why the shell ended matters more
 		text := strings.TrimSpace(stderr.last.String() + "\n" + r.redactor.Redact(strings.TrimSpace(string(s.noise))))
 		if why := r.door.explain(status, text); why != nil {
 			return nil, why

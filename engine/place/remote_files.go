@@ -90,7 +90,7 @@ type remoteFile struct {
 func (f *remoteFile) Read(b []byte) (int, error) {
 	n, err := f.from.Read(b)
 	f.left -= int64(n)
-	if err == io.EOF && f.left > 0 {
+	if errors.Is(err, io.EOF) && f.left > 0 {
 		err = fmt.Errorf("%s: %w, %d bytes are missing", f.what, io.ErrUnexpectedEOF, f.left)
 	}
 	return n, err

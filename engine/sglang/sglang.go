@@ -41,6 +41,7 @@ func New() engine.Driver { return driver{} }
 
 type driver struct{}
 
+// Name is "sglang".
 func (driver) Name() string { return "sglang" }
 
 // Abilities are steps, timed on the host around a device synchronisation.
@@ -297,7 +298,7 @@ func (s *session) rectangle(ctx context.Context, r *rectangle, emit func(engine.
 	complete := len(rows) == len(shapes) && ended == nil
 	if complete {
 		// The file has the same rows, unrounded.
-		if err := s.precise(ctx, result, r, rows); err != nil && ctx.Err() == nil {
+		if err := s.precise(ctx, result, rows); err != nil && ctx.Err() == nil {
 			s.log(err.Error())
 		}
 	}
@@ -398,7 +399,7 @@ func (s *session) watch(process engine.Process, r *rectangle, shapes [][2]int) (
 
 // precise replaces printed figures by those of the result file, whose rows are
 // those that were not skipped.
-func (s *session) precise(ctx context.Context, result string, r *rectangle, rows []format.Row) error {
+func (s *session) precise(ctx context.Context, result string, rows []format.Row) error {
 	file, err := s.place.CopyOut(ctx, result)
 	if err != nil {
 		return fmt.Errorf("read the result file: %w", err)

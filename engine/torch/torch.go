@@ -137,8 +137,10 @@ func check(s engine.Setup) error {
 		name  string
 		value int
 	}{
-		{"tensor parallel", d.TensorParallel}, {"pipeline parallel", d.PipelineParallel},
-		{"data parallel", d.DataParallel}, {"expert parallel", d.ExpertParallel},
+		{"tensor parallel", d.TensorParallel},
+		{"pipeline parallel", d.PipelineParallel},
+		{"data parallel", d.DataParallel},
+		{"expert parallel", d.ExpertParallel},
 	} {
 		if size.value > 1 {
 			faults = append(faults, fmt.Sprintf("%s size %d", size.name, size.value))

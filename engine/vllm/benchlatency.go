@@ -28,7 +28,7 @@ type BenchLatency struct{}
 // Name is "vllm-bench-latency".
 func (BenchLatency) Name() string { return "vllm-bench-latency" }
 
-// Abilities: steps by wall clock.
+// Abilities are steps by wall clock.
 func (BenchLatency) Abilities() engine.Abilities {
 	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}}
 }

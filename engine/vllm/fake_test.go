@@ -467,7 +467,7 @@ func (g *growing) Read(p []byte) (int, error) {
 		n, err := g.text.Read(p)
 		more, closed := g.more, g.closed
 		g.mu.Unlock()
-		if n > 0 || err != io.EOF {
+		if n > 0 || !errors.Is(err, io.EOF) {
 			return n, err
 		}
 		if closed {

@@ -26,7 +26,7 @@ type Probe struct{}
 // Name is "vllm-inprocess".
 func (Probe) Name() string { return "vllm-inprocess" }
 
-// Abilities: steps by wall clock or CPU time.
+// Abilities are steps by wall clock or CPU time.
 func (Probe) Abilities() engine.Abilities {
 	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall, profile.ClockCPU}}
 }

@@ -177,7 +177,8 @@ func (s *session) attempt(ctx context.Context, t *engine.StepTask, id int) ([]re
 		return nil, err
 	}
 	if len(steps) == 0 {
-		if s.quiet++; s.quiet >= 3 {
+		s.quiet++
+		if s.quiet >= 3 {
 			return nil, s.died(id, errors.New("the log tells no more iterations"))
 		}
 		return nil, nil

@@ -35,7 +35,7 @@ type Server struct {
 // Name is "vllm".
 func (*Server) Name() string { return "vllm" }
 
-// Abilities: steps on the engine's wall clock.
+// Abilities are steps on the engine's wall clock.
 func (*Server) Abilities() engine.Abilities {
 	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}}
 }
@@ -101,7 +101,7 @@ func freePort(ctx context.Context, place engine.Place, wanted int) (int, error) 
 			return 0, ctx.Err()
 		}
 		if err != nil {
-			return port, nil
+			return port, nil //nolint:nilerr // nothing listens there, so it is free
 		}
 		_ = c.Close() // it only showed that somebody listens
 		if wanted != 0 {
@@ -112,6 +112,35 @@ func freePort(ctx context.Context, place engine.Place, wanted int) (int, error) 
 		}
 	}
 	return 0, &StartError{Reason: fmt.Sprintf("no free port found on %s", place), Remedy: "name a free port", Err: errPortTaken}
+}
+
+// session is a server to which tasks can be given.
+type session struct {
+	client   *client
+	log      *follower
+	setup    engine.Setup
+	limits   limits
+	served   served
+	model    string
+	facts    engine.Facts
+	layers   int
+	threads  int
+	tokens   *prompts
+	attached bool
+	source   io.Reader
+
+	process engine.Process
+	exited  chan struct{} // closed when the process has ended, after ended was set
+	ended   error
+
+	// gates are the ways to get a batch into one step that are left, the best
+	// first; patience stretches their waits.
+	gates    []gate
+	patience float64
+	quiet    int // runs in a row that the log told nothing of
+
+	closing sync.Once
+	closed  error
 }
 
 // launch starts a server on a port and waits until it is ready.
@@ -261,35 +290,6 @@ func (s *session) join(ctx context.Context, place engine.Place, url string) erro
 	// The lines of the past come first.
 	s.log.wait(waiting, s.log.mark(), 300*time.Millisecond, func([]step) bool { return false })
 	return s.verify(waiting, said)
-}
-
-// session is a server to which tasks can be given.
-type session struct {
-	client   *client
-	log      *follower
-	setup    engine.Setup
-	limits   limits
-	served   served
-	model    string
-	facts    engine.Facts
-	layers   int
-	threads  int
-	tokens   *prompts
-	attached bool
-	source   io.Reader
-
-	process engine.Process
-	exited  chan struct{} // closed when the process has ended, after ended was set
-	ended   error
-
-	// gates are the ways to get a batch into one step that are left, the best
-	// first; patience stretches their waits.
-	gates    []gate
-	patience float64
-	quiet    int // runs in a row that the log told nothing of
-
-	closing sync.Once
-	closed  error
 }
 
 // Facts is what the server said when it was ready.

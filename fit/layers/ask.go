@@ -33,7 +33,7 @@ func (t *Table) Time(l profile.Layer, compat bool) (stat.Estimate[unit.Seconds],
 	if err != nil {
 		return none, err
 	}
-	s := size{tokens: l.Tokens, context: l.Context, sequences: l.Sequences, sequenceContext: l.SequenceContext, experts: l.ActivatedExperts}
+	var s size
 	switch found.kind {
 	case perBatch:
 		return t.attend(found, batch{float64(l.Tokens), float64(l.Context), float64(l.Sequences), float64(l.SequenceContext)}, compat)

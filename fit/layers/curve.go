@@ -226,10 +226,7 @@ func balance(curves []*curve) float64 {
 func (c *curve) continued(balance float64) {
 	tail := c.tail()
 	rows := roots(tail, c.tile, 1)
-	right := make([]float64, len(rows))
-	for i := range right {
-		right[i] = 1
-	}
+	right := slices.Repeat([]float64{1}, len(rows))
 	last := c.points[len(c.points)-1]
 	if rate := balance * c.points[0].t; c.heavy && rate > 0 {
 		weight := math.Sqrt(float64(len(tail))) / (balance * last.x)

@@ -142,7 +142,7 @@ func (l *lattice) fill() {
 	}
 	r, z, p, q := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 	apply(l.at, r)
-	rz, most := 0.0, 0.0
+	rz := 0.0
 	for k := range r {
 		r[k] = -r[k]
 		if diagonal[k] > 0 {
@@ -161,8 +161,7 @@ func (l *lattice) fill() {
 			return
 		}
 		alpha := rz / pq
-		next := 0.0
-		most = 0
+		next, most := 0.0, 0.0
 		for k := range p {
 			step := alpha * p[k]
 			l.at[k] += step

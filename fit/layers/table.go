@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llmprof/llmprof/profile"
@@ -240,10 +241,10 @@ func (t *Table) guess(saysRanks bool) Generation {
 	old := false
 	for _, rank := range t.ranks {
 		for _, l := range rank {
-			switch {
-			case l.kind == perSequence, l.kind == perExpert:
+			switch l.kind {
+			case perSequence, perExpert:
 				return V11
-			case l.kind == perBatch:
+			case perBatch:
 				old = true
 				for _, r := range l.rows {
 					if r.tokens > 0 && r.sequences > 0 {
@@ -360,7 +361,7 @@ func (t *Table) find(name string, tp int, compat bool) (*layer, error) {
 func (t *Table) measuredRanks() string {
 	var list []string
 	for _, tp := range t.TensorParallel() {
-		list = append(list, fmt.Sprint(tp))
+		list = append(list, strconv.Itoa(tp))
 	}
 	if len(list) == 1 {
 		return "tensor-parallel size " + list[0] + " only"

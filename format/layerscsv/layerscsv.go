@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llmprof/llmprof/format"
@@ -256,7 +257,7 @@ func (b *reader) size(p *profile.Point, column string, least int) (int, error) {
 	if err != nil {
 		return 0, b.table.Errorf(column, "%w", err)
 	}
-	if fmt.Sprint(n) != text {
+	if strconv.Itoa(n) != text {
 		format.KeepCell(p, column, text)
 	}
 	return n, nil
@@ -277,7 +278,7 @@ func (b *reader) time(p *profile.Point, column string, in format.TimeUnit) (unit
 
 // timeText writes a time as the layout does: nanoseconds are whole.
 func (l layout) timeText(t unit.Seconds, in format.TimeUnit) string {
-	text := format.FormatTime(t, in)
+	text := format.TimeText(t, in)
 	if in == format.Nanoseconds {
 		return whole(text)
 	}

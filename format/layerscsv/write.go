@@ -307,7 +307,7 @@ func (w *writer) scaled(p *profile.Point) (string, error) {
 	if !ok {
 		return "", errors.New("the point holds no time")
 	}
-	ns, err := strconv.ParseInt(whole(format.FormatTime(mean, format.Nanoseconds)), 10, 64)
+	ns, err := strconv.ParseInt(whole(format.TimeText(mean, format.Nanoseconds)), 10, 64)
 	if err != nil {
 		return "", fmt.Errorf("%v is no time in nanoseconds", mean)
 	}

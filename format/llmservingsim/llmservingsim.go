@@ -123,7 +123,8 @@ func Find(fsys fs.FS) ([]string, error) {
 	var found []string
 	entries := 0
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
-		if entries++; entries > maxEntries {
+		entries++
+		if entries > maxEntries {
 			return fmt.Errorf("more than %d files and folders: name the bundle's own folder", maxEntries)
 		}
 		if err != nil {

@@ -135,7 +135,7 @@ func (s sheet) timeText(p *profile.Point) string {
 	if !ok {
 		return ""
 	}
-	text := format.FormatTime(mean, format.Microseconds)
+	text := format.TimeText(mean, format.Microseconds)
 	if s.python && !strings.Contains(text, ".") {
 		text += ".0"
 	}

@@ -69,7 +69,8 @@ func (r *reader) sidecar() *profile.Profile {
 // bundle.
 func withoutDigests(metadata map[string]json.RawMessage) map[string]json.RawMessage {
 	metadata = maps.Clone(metadata)
-	if delete(metadata, digestKey); len(metadata) == 0 {
+	delete(metadata, digestKey)
+	if len(metadata) == 0 {
 		return nil
 	}
 	return metadata

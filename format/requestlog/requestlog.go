@@ -61,7 +61,8 @@ func Read(name string, r io.Reader) ([]profile.Point, []error, error) {
 		row = row.At("line " + strconv.Itoa(row.Line()))
 		point, err := request(row, i)
 		if err != nil {
-			if skipped++; skipped <= maxWarnings {
+			skipped++
+			if skipped <= maxWarnings {
 				warnings = append(warnings, err)
 			}
 			continue

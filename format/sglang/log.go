@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -100,7 +101,7 @@ func ReadLog(name string, r io.Reader) (*profile.Profile, []error, error) {
 	batches := 0
 	for number := 1; ; number++ {
 		line, err := in.ReadSlice('\n')
-		for err == bufio.ErrBufferFull {
+		for errors.Is(err, bufio.ErrBufferFull) {
 			line = nil
 			_, err = in.ReadSlice('\n')
 		}

@@ -145,7 +145,8 @@ func serving(name string, n format.Node) (Serving, error) {
 			return s, err
 		}
 	}
-	return s, s.details(n)
+	err = s.details(n)
+	return s, err
 }
 
 // details reads the arrays that --output-details adds.

@@ -256,9 +256,12 @@ func details(f *fields) *Details {
 		len int
 		has bool
 	}{
-		{"input_lens", len(d.InputLens), d.InputLens != nil}, {"output_lens", len(d.OutputLens), d.OutputLens != nil},
-		{"ttfts", len(d.TTFTs), d.TTFTs != nil}, {"itls", len(d.ITLs), d.ITLs != nil},
-		{"start_times", len(d.StartTimes), d.StartTimes != nil}, {"latencies", len(d.Latencies), d.Latencies != nil},
+		{"input_lens", len(d.InputLens), d.InputLens != nil},
+		{"output_lens", len(d.OutputLens), d.OutputLens != nil},
+		{"ttfts", len(d.TTFTs), d.TTFTs != nil},
+		{"itls", len(d.ITLs), d.ITLs != nil},
+		{"start_times", len(d.StartTimes), d.StartTimes != nil},
+		{"latencies", len(d.Latencies), d.Latencies != nil},
 		{"errors", len(d.Errors), d.Errors != nil},
 	} {
 		switch {

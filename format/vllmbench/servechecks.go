@@ -70,8 +70,8 @@ func checkDetails(f *fields, s *Serve) {
 
 // succeeded reports whether the request had an answer.
 func (d *Details) succeeded(i int) bool {
-	if d.Errors != nil && d.Errors[i] != "" {
+	if len(d.Errors) > 0 && d.Errors[i] != "" {
 		return false
 	}
-	return d.OutputLens == nil || d.OutputLens[i] > 0
+	return len(d.OutputLens) == 0 || d.OutputLens[i] > 0
 }

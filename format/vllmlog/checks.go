@@ -2,8 +2,9 @@ package vllmlog
 
 import (
 	"fmt"
-	"github.com/llmprof/llmprof/profile"
 	"math"
+
+	"github.com/llmprof/llmprof/profile"
 )
 
 // check compares the figures of a server with each other.

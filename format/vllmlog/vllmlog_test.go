@@ -86,7 +86,8 @@ func TestEras(t *testing.T) {
 	tp2 := map[string]profile.Memory{"EngineCore_DP0 kv-cache": {Part: "kv-cache", Tokens: 1010224, Worker: "EngineCore_DP0"}}
 	for _, worker := range []string{"Worker_TP0", "Worker_TP1"} {
 		for _, m := range []profile.Memory{
-			{Part: "weights", Bytes: 8031588844, Resolution: 107374}, activation, nonTorch, graphs, total, budget, free,
+			{Part: "weights", Bytes: 8031588844, Resolution: 107374},
+			activation, nonTorch, graphs, total, budget, free,
 			{Part: "kv-cache", Bytes: 66206040064},
 		} {
 			m.Worker = worker
@@ -223,7 +224,8 @@ func TestKVTokens(t *testing.T) {
 			"(EngineCore_DP0 pid=1) INFO 06-01 10:15:20 [kv.py:1] GPU KV cache size: 8,000 tokens\n" +
 				"(EngineCore_DP1 pid=2) INFO 06-01 10:15:20 [kv.py:1] GPU KV cache size: 4,000 tokens\n" +
 				"(APIServer pid=3) INFO 06-01 10:15:21 [loggers.py:1] Engine 001: " + line,
-			vllmlog.Options{}, 500,
+			vllmlog.Options{},
+			500,
 		},
 	} {
 		t.Run(c.why, func(t *testing.T) {
