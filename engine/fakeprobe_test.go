@@ -92,7 +92,20 @@ func fakeProbe(behaviour string) {
 			case "long-chatter":
 				say(strings.Repeat("x", 300_000))
 				say(fakeReady)
+			case "leaks":
+				// A long line whose cut would fall into the secret.
+				say(strings.Repeat("x", 1990) + " " + os.Getenv("MY_SERVICE_TOKEN"))
+				say("the token is %s", os.Getenv("MY_SERVICE_TOKEN"))
+				fmt.Fprintln(os.Stderr, "on stderr:", os.Getenv("MY_SERVICE_TOKEN"))
+				say(strings.Replace(fakeReady, "it is a fake", "it is "+os.Getenv("MY_SERVICE_TOKEN"), 1))
+			case "leaks-and-dies":
+				say(`{"event":"fatal","reason":"why","message":"%s"}`, os.Getenv("MY_SERVICE_TOKEN"))
+				hang()
 			default:
+				if says, ok := strings.CutPrefix(behaviour, "says:"); ok {
+					say(`{"event":"ready","schema":"llmprof/probe","version":1,"engine":"fake","engine_version":"1.2","clock":"wall","max_model_len":4096,%s}`, says)
+					continue
+				}
 				if reason, ok := strings.CutPrefix(behaviour, "fatal:"); ok {
 					say(`{"event":"fatal","reason":%q,"message":"no such thing"}`, reason)
 					hang()
@@ -146,6 +159,12 @@ func fakeStep(behaviour string, r request, say func(string, ...any), hang func()
 		return
 	}
 	switch behaviour {
+	case "leaks":
+		if r.BatchSize == 2 {
+			say(`{"event":"failed","id":%d,"reason":"exception","message":"%s"}`, r.ID, os.Getenv("MY_SERVICE_TOKEN"))
+			return
+		}
+		say(`{"event":"step","id":%d,"prefill_s":[1,1],"decode_s":[[1,1,1],[1,1,1]],"warnings":["%s"]}`, r.ID, os.Getenv("MY_SERVICE_TOKEN"))
 	case "hangs":
 		hang()
 	case "crashes":

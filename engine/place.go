@@ -33,6 +33,22 @@ type Place interface {
 	Dial(ctx context.Context, port int) (net.Conn, error)
 }
 
+// Secretive is a place that knows secrets which its processes may print: those
+// of the environment that they inherit.
+type Secretive interface {
+	// Redactor takes these secrets out of texts.
+	Redactor() *Redactor
+}
+
+// RedactorOf returns a redactor that knows the secrets of a place, where it is
+// [Secretive], and of further variables, "NAME=value".
+func RedactorOf(place Place, env ...string) *Redactor {
+	if s, ok := place.(Secretive); ok {
+		return s.Redactor().With(env...)
+	}
+	return NewRedactor(env...)
+}
+
 // Command is a process to start.
 type Command struct {
 	// Argv is the program and its arguments.

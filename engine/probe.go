@@ -27,9 +27,14 @@ import "github.com/llmprof/llmprof/profile"
 // of the probe's own; "hint" is the command or the advice that mends it.
 //
 // "ready" may state what the engine is and computes with; of that, "num_layers"
-// is the number of decoder blocks that it runs, after the model was cut, and
-// "threads" that of the threads that it computes with on a CPU. What it leaves
-// out is not known.
+// is the number of decoder blocks that it runs, after the model was cut,
+// "threads" that of the threads that it computes with on a CPU, and "weights" is
+// "random" or "loaded". What it leaves out is not known, and of the deployment
+// nothing is recorded that it does not state: "dtype", "kv_cache_dtype",
+// "quantization", "block_size", "max_model_len", "max_num_batched_tokens",
+// "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization".
+// A "ready" that states something else than what was asked for ends the session;
+// the longest sequence alone may be shorter.
 //
 // Events of other names, as "log" and "progress", go to the log with their
 // message. Fields that a side does not know are passed over.
@@ -103,7 +108,14 @@ type probeEvent struct {
 	NumLayers     int               `json:"num_layers"`
 	Threads       int               `json:"threads"`
 	DType         string            `json:"dtype"`
+	KVCacheDType  string            `json:"kv_cache_dtype"`
+	Quantization  string            `json:"quantization"`
+	Weights       string            `json:"weights"` // "random" or "loaded"
 	BlockSize     int               `json:"block_size"`
+	BatchedTokens int               `json:"max_num_batched_tokens"`
+	TensorSize    int               `json:"tensor_parallel_size"`
+	PipelineSize  int               `json:"pipeline_parallel_size"`
+	Utilization   float64           `json:"gpu_memory_utilization"` // 0..1
 	WeightsBytes  int64             `json:"weights_bytes"`
 	// Memory holds further figures, as a profile's memory points have them.
 	Memory []profile.Memory `json:"memory"`

@@ -76,7 +76,7 @@ func startProbe(ctx context.Context, place Place, cmd Command, setup Setup, limi
 		return nil, errors.New("start probe: no program named")
 	}
 	cmd.Env = append(append([]string(nil), cmd.Env...), setup.Env...)
-	log := &probeLog{w: setup.Log, redactor: NewRedactor(cmd.Env...)}
+	log := &probeLog{w: setup.Log, redactor: RedactorOf(place, cmd.Env...)}
 	if cmd.Stderr == nil && setup.Log != nil {
 		cmd.Stderr = log
 	}
@@ -210,7 +210,7 @@ func (s *probeSession) measure(ctx context.Context, task Task, request probeTask
 	result := &Result{Task: task}
 	switch {
 	case event.Event == "failed":
-		result.Failure = failure(event.Reason, s.log.redactor.Redact(event.Message))
+		result.Failure = failure(event.Reason, event.Message)
 		return result, nil
 	case event.Event != request.Op:
 		err = fmt.Errorf("it is of kind %q", event.Event)
@@ -268,16 +268,16 @@ func (s *probeSession) take(line probeLine, task int) (*probeEvent, error) {
 		return &DiedError{Engine: s.engine, Task: task, Err: fmt.Errorf(format, args...)}
 	}
 	if line.broken != nil {
-		return nil, broken("a line of its output is broken: %w: %s", line.broken, s.log.redactor.Redact(shorten(line.text, 200)))
+		return nil, broken("a line of its output is broken: %w: %s", line.broken, Shorten(s.log.redactor.Redact(line.text), 200))
 	}
 	e := line.event
 	if e == nil {
 		s.log.line(line.text)
 		return nil, nil
 	}
+	e.redact(s.log.redactor)
 	switch e.Event {
 	case "fatal":
-		e.Message, e.Hint = s.log.redactor.Redact(e.Message), s.log.redactor.Redact(e.Hint)
 		return nil, fatalError(s.engine, s.place, ready, task, e)
 	case "ready":
 		if ready {
@@ -315,7 +315,7 @@ func (s *probeSession) died(ctx context.Context, task int) error {
 	died := &DiedError{Engine: s.engine, Task: task}
 	select {
 	case <-s.ended:
-		died.Err, died.OutOfMemory = s.end, outOfMemory(s.end)
+		died.Err, died.OutOfMemory = s.end, OutOfMemory(s.end)
 		if s.end == nil {
 			died.Err = errors.New("it ended without a word")
 		}

@@ -69,7 +69,7 @@ func collect(t *testing.T, s engine.Session, tasks ...engine.Task) ([]engine.Res
 }
 
 func TestProbeFacts(t *testing.T) {
-	setup := engine.Setup{Model: "/models/m", Deploy: deploy.Config{Engine: "fake", BlockSize: 16, MaxModelLen: 9000}}
+	setup := engine.Setup{Model: "/models/m", Deploy: deploy.Config{Engine: "fake", BlockSize: 16, MaxModelLen: 9000, TensorParallel: 2, PipelineParallel: 1}}
 	s, err := startFake(t, "good", setup)
 	if err != nil {
 		t.Fatal(err)
@@ -82,13 +82,101 @@ func TestProbeFacts(t *testing.T) {
 			{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryWeights, Bytes: 1000}},
 			{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryKVCache, Tokens: 640, BlockSize: 16}},
 		},
-		Deploy:   deploy.Config{Model: "/models/m", Engine: "fake", EngineVersion: "1.2", DType: "bf16", BlockSize: 16, MaxModelLen: 4096},
-		Warnings: []string{"it is a fake", "memory[1] of the engine was left out: memory: part is missing\nmemory: says neither bytes nor tokens nor blocks"},
+		Deploy: deploy.Config{Model: "/models/m", Engine: "fake", EngineVersion: "1.2", DType: "bf16", MaxModelLen: 4096},
+		Warnings: []string{"it is a fake", "the engine does not confirm what it was asked for, so that it is not recorded: block size 16, tensor parallel size 2", "memory[1] of the engine was left out: memory: part is missing\nmemory: says neither bytes nor tokens nor blocks"},
 	}
 	got := s.Facts()
-	want.Warnings[1] = got.Warnings[len(got.Warnings)-1] // the wording is the profile's
+	want.Warnings[2] = got.Warnings[len(got.Warnings)-1] // the wording is the profile's
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("facts differ (-want +got):\n%s", diff)
+	}
+}
+
+// TestProbeSaysOtherwise: an engine that runs something else than what was
+// asked for is refused, and what is confirmed is recorded.
+func TestProbeSaysOtherwise(t *testing.T) {
+	tests := []struct {
+		why, says string // fields of the ready event
+		setup     engine.Setup
+		want      deploy.Config
+		err       string
+	}{
+		{
+			"all is confirmed", `"dtype":"fp16","kv_cache_dtype":"fp8","quantization":"fp8","block_size":32,"max_num_batched_tokens":2048,` +
+				`"tensor_parallel_size":2,"pipeline_parallel_size":1,"gpu_memory_utilization":0.85,"weights":"loaded"`,
+			engine.Setup{LoadWeights: true, Deploy: deploy.Config{DType: "fp16", KVCacheDType: "fp8", Quantization: "fp8", BlockSize: 32, TensorParallel: 2, GPUMemoryUtilization: 0.85}},
+			deploy.Config{
+				Engine: "fake", EngineVersion: "1.2", DType: "fp16", KVCacheDType: "fp8", Quantization: "fp8", BlockSize: 32, MaxModelLen: 4096,
+				MaxNumBatchedTokens: 2048, TensorParallel: 2, PipelineParallel: 1, GPUMemoryUtilization: 0.85,
+			}, "",
+		},
+		{"what nobody asked for is recorded too", `"block_size":64`, engine.Setup{}, deploy.Config{Engine: "fake", EngineVersion: "1.2", BlockSize: 64, MaxModelLen: 4096}, ""},
+		{"another format", `"dtype":"fp32"`, engine.Setup{Deploy: deploy.Config{DType: "bf16"}}, deploy.Config{}, "asked for dtype bf16, and the engine runs with fp32"},
+		{"other blocks", `"block_size":16`, engine.Setup{Deploy: deploy.Config{BlockSize: 32}}, deploy.Config{}, "block size 32, and the engine runs with 16"},
+		{"fewer ranks", `"tensor_parallel_size":1`, engine.Setup{Deploy: deploy.Config{TensorParallel: 4}}, deploy.Config{}, "tensor parallel size 4, and the engine runs with 1"},
+		{"more ranks than one", `"tensor_parallel_size":2`, engine.Setup{Deploy: deploy.Config{TensorParallel: 1}}, deploy.Config{}, "tensor parallel size 1, and the engine runs with 2"},
+		{"random weights", `"weights":"random"`, engine.Setup{LoadWeights: true}, deploy.Config{}, "the checkpoint's weights, and the engine has random ones"},
+	}
+	for _, test := range tests {
+		t.Run(test.why, func(t *testing.T) {
+			s, err := startFake(t, "says:"+test.says, test.setup)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error %v, want %q", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, s.Facts().Deploy); diff != "" {
+				t.Errorf("deployment (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestProbeProgramRefuses(t *testing.T) {
+	for want, d := range map[string]deploy.Config{
+		"pipeline parallel size": {PipelineParallel: 2},
+		"data parallel size":     {DataParallel: 2},
+		"expert parallel size":   {ExpertParallel: 2},
+		"quantisation":           {Quantization: "awq"},
+		"KV cache dtype":         {KVCacheDType: "fp8"},
+		"GPU memory utilization": {GPUMemoryUtilization: 0.5},
+	} {
+		_, err := engine.ProbeProgram().Start(t.Context(), place.Local(), engine.Setup{Program: "true", Deploy: d})
+		if err == nil || !strings.HasSuffix(err.Error(), "no request for "+want) {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+}
+
+// TestProbeInheritedSecrets: a probe inherits the place's environment, and what
+// it prints of that must reach neither the terminal nor the profile.
+func TestProbeInheritedSecrets(t *testing.T) {
+	const secret = "plain-words-of-mine"
+	env := append(os.Environ(), "MY_SERVICE_TOKEN="+secret)
+	var said syncBuffer
+	s, err := engine.StartProbe(t.Context(), place.Local(env...), fake(t, "leaks"), engine.Setup{Log: &said})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	results, err := collect(t, s, stepTask(1, 1), stepTask(2, 2), stepTask(3, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := json.Marshal([]any{s.Facts(), results, said.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(all), engine.Hidden); strings.Contains(string(all), secret[:8]) || n < 5 {
+		t.Errorf("%d places are hidden:\n%s", n, all)
+	}
+	_, err = engine.StartProbe(t.Context(), place.Local(env...), fake(t, "leaks-and-dies"), engine.Setup{})
+	if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), engine.Hidden) {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 )
 
 // DeviceMissing says that the engine finds no device of the kind that was asked
@@ -47,7 +45,7 @@ func fatalError(engine, place string, ready bool, task int, event *probeEvent) e
 	plain := &probeError{text: fmt.Sprintf("%s gave up: %s: %s", what, reason, text), hint: event.Hint}
 	oom := event.Reason == FailureOOM
 	if ready || oom {
-		return &DiedError{Engine: engine, Task: task, OutOfMemory: oom || saysOutOfMemory(text), Err: plain}
+		return &DiedError{Engine: engine, Task: task, OutOfMemory: oom || SaysOutOfMemory(text), Err: plain}
 	}
 	unusable := func(p Problem, standard string) error {
 		return &UnusableError{Problem: p, What: what, Remedy: hint(standard), Err: errors.New(text)}
@@ -67,25 +65,6 @@ func fatalError(engine, place string, ready bool, task int, event *probeEvent) e
 	return plain
 }
 
-// outOfMemory reports whether a process seems to have died of want of memory:
-// the kernel kills with SIGKILL and leaves no word, libraries say so.
-func outOfMemory(err error) bool {
-	var exit *ExitError
-	if !errors.As(err, &exit) {
-		return false
-	}
-	switch strings.ToLower(strings.TrimPrefix(strings.ToUpper(exit.Signal), "SIG")) {
-	case "kill", "killed", "9":
-		return true
-	}
-	return exit.Code == 128+9 || saysOutOfMemory(exit.Stderr)
-}
-
-// memoryWords are what programs say when memory runs out.
-var memoryWords = regexp.MustCompile(`(?i)out of memory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|(cannot|can't) allocate memory|not enough memory|(?m)^Killed$`)
-
-func saysOutOfMemory(text string) bool { return memoryWords.MatchString(text) }
-
 // notStarted maps the end of a process that never was ready: shells report a
 // program that is missing, or may not run, by its exit status.
 func notStarted(engine, place, program string, err error) error {
@@ -104,5 +83,5 @@ func notStarted(engine, place, program string, err error) error {
 			}
 		}
 	}
-	return &DiedError{Engine: engine, OutOfMemory: outOfMemory(err), Err: fmt.Errorf("before it was ready: %w", err)}
+	return &DiedError{Engine: engine, OutOfMemory: OutOfMemory(err), Err: fmt.Errorf("before it was ready: %w", err)}
 }

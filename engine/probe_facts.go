@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 
-	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/profile"
 )
 
@@ -41,25 +40,13 @@ func readFacts(e *probeEvent, setup Setup) (Facts, error) {
 		Device: profile.Device{Reported: e.Device, Count: max(e.DeviceCount, 0)}, Driver: e.Driver,
 		Clock: clock, Timer: e.Timer, Resolution: max(e.ResolutionS, 0),
 		MaxModelLen: max(e.MaxModelLen, 0), MaxTokens: max(e.MaxTokens, 0), MaxBatch: max(e.MaxBatch, 0),
-		Layers: max(e.NumLayers, 0), Threads: max(e.Threads, 0), Deploy: setup.Deploy, Warnings: e.Warnings,
+		Layers: max(e.NumLayers, 0), Threads: max(e.Threads, 0), Warnings: e.Warnings,
 	}
-	if f.Deploy.Model == "" {
-		f.Deploy.Model = setup.Model
+	running, unsure, err := runningDeploy(e, setup)
+	if err != nil {
+		return Facts{}, err
 	}
-	f.Deploy.Engine, f.Deploy.EngineVersion = e.Engine, e.EngineVersion
-	if e.DType != "" {
-		dtype, err := catalog.ParseDType(e.DType)
-		if err != nil {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("the engine computes in %q, which the catalog does not know", e.DType))
-		}
-		f.Deploy.DType = dtype
-	}
-	if e.BlockSize > 0 {
-		f.Deploy.BlockSize = e.BlockSize
-	}
-	if f.Deploy.MaxModelLen > 0 && f.MaxModelLen > 0 {
-		f.Deploy.MaxModelLen = f.MaxModelLen
-	}
+	f.Deploy, f.Warnings = running, append(f.Warnings, unsure...)
 	memory := e.Memory
 	if e.WeightsBytes > 0 {
 		memory = append([]profile.Memory{{Part: profile.MemoryWeights, Bytes: e.WeightsBytes}}, memory...)

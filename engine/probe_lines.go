@@ -50,6 +50,25 @@ func parseProbeLine(line []byte) probeLine {
 	return probeLine{text: string(line)}
 }
 
+// redact takes secrets out of all that a person may come to read.
+func (e *probeEvent) redact(r *Redactor) {
+	for _, text := range []*string{
+		&e.Event, &e.Schema, &e.Engine, &e.EngineVersion, &e.Device, &e.Driver, &e.Clock, &e.Timer, &e.DType,
+		&e.KVCacheDType, &e.Quantization, &e.Weights, &e.Reason, &e.Message, &e.Hint,
+	} {
+		*text = r.Redact(*text)
+	}
+	for i := range e.Warnings {
+		e.Warnings[i] = r.Redact(e.Warnings[i])
+	}
+	for i := range e.Layers {
+		e.Layers[i].Name = r.Redact(e.Layers[i].Name)
+	}
+	for name, version := range e.Libraries {
+		e.Libraries[name] = r.Redact(version)
+	}
+}
+
 // probeReader cuts a probe's output into lines of at most limit bytes.
 type probeReader struct {
 	r     *bufio.Reader
@@ -84,12 +103,4 @@ func (p *probeReader) next() (probeLine, error) {
 		}
 		return cut, nil
 	}
-}
-
-// shorten cuts a text to about n bytes for messages and logs.
-func shorten(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return text[:n] + "…"
 }

@@ -28,13 +28,13 @@ func (l *probeLog) Write(p []byte) (int, error) {
 
 // line logs one line and remembers it as the last.
 func (l *probeLog) line(text string) {
-	text = l.redactor.Redact(shorten(text, 2000))
+	text = Shorten(l.redactor.Redact(text), 2000)
 	if strings.TrimSpace(text) == "" {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tail = shorten(text, 200)
+	l.tail = Shorten(text, 200)
 	if l.w != nil {
 		_, _ = io.WriteString(l.w, text+"\n") // a log that fails must not fail the measurement
 	}

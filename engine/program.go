@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 
 	"github.com/llmprof/llmprof/profile"
 )
@@ -26,6 +27,12 @@ func (probeProgram) Abilities() Abilities {
 func (probeProgram) Start(ctx context.Context, place Place, setup Setup) (Session, error) {
 	if setup.Program == "" {
 		return nil, &UnusableError{Problem: ProgramMissing, What: "probe", Remedy: "name the program that speaks the probe protocol: --program PATH"}
+	}
+	if fields := noRequest(setup.Deploy); len(fields) > 0 {
+		return nil, &probeError{
+			text: "start probe: the probe protocol has no request for " + strings.Join(fields, ", "),
+			hint: "give it to the program in its own words: --engine-arg",
+		}
 	}
 	return StartProbe(ctx, place, Command{Argv: append([]string{setup.Program}, setup.Args...), Env: setup.Env, Stderr: setup.Log}, setup)
 }

@@ -63,19 +63,14 @@ func order(tasks []engine.Task) []engine.Task {
 	return tasks
 }
 
-// work is a measure of a task's cost that needs no knowledge of the machine:
-// tokens, with attention over long contexts and a floor a launch.
+// work is a measure of a task's cost that needs no knowledge of the machine: the
+// features of its time with rough weights. A token counts 1, a launch as much
+// as 32 tokens, a pair of tokens in attention as much as 1/4096.
 func work(t engine.Task) float64 {
-	const (
-		launch  = 32.0       // tokens whose work equals the overhead of a pass
-		quarter = 1.0 / 4096 // tokens of work for one pair of tokens in attention
-	)
-	repeats := float64(t.Warmup + t.Runs)
-	if s := t.Step; s != nil {
-		b, i, steps := float64(s.BatchSize), float64(s.InputLen), float64(max(s.OutputLen-1, 0))
-		return repeats * (launch + b*i*(1+i*quarter) + steps*(launch+b*(1+i*quarter)))
+	weights := [...]float64{32, 32, 1, 1.0 / 4096, 1, 1.0 / 4096}
+	sum := 0.0
+	for i, v := range features(t) {
+		sum += weights[i] * v
 	}
-	l := t.Layers
-	n, q, c := float64(max(l.Sequences, 1)), float64(l.Tokens), float64(l.Context)
-	return repeats * (launch + n*q*(1+(c+q)*quarter))
+	return sum
 }

@@ -11,9 +11,8 @@ import (
 
 // Progress says how far a run is.
 type Progress struct {
-	// Task is what has just ended, or starts where Started is set.
-	Task    engine.Task
-	Started bool
+	// Task is what has just ended; the zero Task before the first.
+	Task engine.Task
 	// Done of Total tasks have a result, Failed of them a failure; Repeated
 	// are waiting to be measured again.
 	Done, Failed, Repeated, Total int
@@ -51,9 +50,9 @@ func (p *pace) add(t engine.Task, took time.Duration) {
 }
 
 // left estimates the time of tasks by non-negative least squares in relative
-// error on what was measured; 0 with fewer than three tasks.
+// error on what was measured; 0 with fewer than six tasks.
 func (p *pace) left(tasks []engine.Task) time.Duration {
-	if len(p.rows) < 3 {
+	if len(p.rows) < 6 {
 		return 0
 	}
 	const width = 6

@@ -22,16 +22,16 @@ type Options struct {
 	Ready func(engine.Facts) error
 	// Progress is told of every step; it may be nil.
 	Progress func(Progress)
-	// Budget bounds the time of the run, the start of the engine included; 0
-	// means no bound.
+	// Budget bounds the time of the run, the start of the engine included, to
+	// the moment: what is under way then is broken off. 0 means no bound.
 	Budget time.Duration
 	// MaxScatter is the coefficient of variation, a share of the mean, from
 	// which a task is repeated. Default 0.10.
 	MaxScatter float64
 	// Repeats is how often an unstable task is measured again. Default 2.
 	Repeats int
-	// Deaths is how many engines may die one after the other without a
-	// measured point between. Default 3.
+	// Deaths is how many engines may die one after the other, for another
+	// reason than want of memory, without a measured point between. Default 3.
 	Deaths int
 	// More is asked for further tasks when all others have a result; it may be
 	// nil. A run ends when it returns none.
@@ -62,12 +62,9 @@ var errBudget = errors.New("the time budget is spent")
 // dying; the outcome is valid with an error too.
 func Run(ctx context.Context, start func(context.Context) (engine.Session, error), tasks []engine.Task, opts Options) (Outcome, error) {
 	r := &run{opts: opts, start: start, todo: slices.Clone(tasks), total: len(tasks), first: map[key]engine.Result{}, rounds: map[key]int{}, asked: map[key]bool{}}
-	for i, t := range r.todo {
-		r.asked[keyOf(t)] = true
-		r.total = max(r.total, t.ID)
-		if t.ID == 0 {
-			r.todo[i].ID = i + 1
-		}
+	for i := range r.todo {
+		r.asked[keyOf(r.todo[i])] = true
+		r.todo[i].ID = i + 1
 	}
 	if r.opts.MaxScatter == 0 {
 		r.opts.MaxScatter = 0.10
@@ -85,14 +82,22 @@ func Run(ctx context.Context, start func(context.Context) (engine.Session, error
 		r.opts.Progress = func(Progress) {}
 	}
 	r.began = r.opts.Now()
-	err := r.all(ctx)
-	// What waited to be repeated is worth keeping as it is.
-	err = errors.Join(err, r.keepWaiting())
-	r.out.Left = len(r.todo)
+	bounded, cancel := ctx, context.CancelFunc(func() {})
+	if r.opts.Budget > 0 {
+		bounded, cancel = context.WithTimeoutCause(ctx, r.opts.Budget, errBudget)
+	}
+	defer cancel()
+	err := r.all(bounded)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(bounded), errBudget) {
+		err = errBudget // whatever the end of the time broke off
+	}
 	if errors.Is(err, errBudget) {
 		r.out.OutOfTime = true
 		err = nil
 	}
+	// What waited to be repeated is worth keeping as it is.
+	err = errors.Join(err, r.keepWaiting())
+	r.out.Left = len(r.todo) + len(r.again)
 	return r.out, err
 }
 
@@ -355,7 +360,10 @@ func without(tasks []engine.Task, k key) []engine.Task {
 // buried notes the death of an engine: the task that it died of fails, and
 // with a want of memory those that need more of it.
 func (r *run) buried(died *engine.DiedError) error {
-	r.deaths++
+	if !died.OutOfMemory || died.Task == 0 {
+		// Each death of want of memory costs a task, so they come to an end.
+		r.deaths++
+	}
 	if r.deaths > r.opts.Deaths {
 		return died
 	}

@@ -2,6 +2,7 @@ package measure_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,7 @@ type fake struct {
 	// sessions; an error ends the session.
 	answer func(t engine.Task, try int) (engine.Result, error)
 	tries  map[string]int
+	ctx    context.Context // of the session that runs
 	starts int
 	closed int
 	// refuse ends a start, counted from 1.
@@ -44,6 +46,7 @@ func (f *fake) Facts() engine.Facts { return f.facts }
 func (f *fake) Close() error        { f.closed++; return nil }
 
 func (f *fake) Run(ctx context.Context, tasks []engine.Task, emit func(engine.Result) error) error {
+	f.ctx = ctx
 	for _, t := range tasks {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -231,8 +234,8 @@ func TestRun(t *testing.T) {
 				}
 				return measured(task, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02), nil
 			},
-			want: []string{"1x64 20 samples", "2x64 20 samples", "1x16 2 samples unstable", "2x16 42 samples unstable"},
-			out:  measure.Outcome{Measured: 4, Unstable: 2, Restarts: 1},
+			want: []string{"1x64 20 samples", "2x64 20 samples", "1x16 2 samples unstable", "2x16 22 samples"},
+			out:  measure.Outcome{Measured: 4, Unstable: 1, Restarts: 1},
 		},
 		{
 			why: "the budget ends the run", answer: steady, budget: 25 * time.Second, starts: 1,
@@ -278,6 +281,67 @@ func TestRun(t *testing.T) {
 type silent struct{ engine.Session }
 
 func (silent) Run(context.Context, []engine.Task, func(engine.Result) error) error { return nil }
+
+// TestManyDeathsOfMemory: want of memory ends points, however many.
+func TestManyDeathsOfMemory(t *testing.T) {
+	f := &fake{facts: engine.Facts{Engine: "fake"}, answer: func(task engine.Task, _ int) (engine.Result, error) {
+		if task.Step.BatchSize*task.Step.InputLen >= 256 {
+			return engine.Result{}, &engine.DiedError{Engine: "fake", Task: task.ID, OutOfMemory: true, Err: errors.New("killed")}
+		}
+		return measured(task, 0.01), nil
+	}}
+	var out sink
+	outcome, err := measure.Run(t.Context(), f.start, grid([]int{1, 2, 4, 8, 16, 32}, []int{8, 16, 32, 64, 128, 256}), measure.Options{Write: out.write})
+	if err != nil || outcome.Left != 0 || outcome.Measured != 15 || outcome.Failed != 21 {
+		t.Errorf("outcome %+v, error %v", outcome, err)
+	}
+}
+
+// TestBudget: the time ends what is under way, and a file that cannot be
+// written to is told of all the same.
+func TestBudget(t *testing.T) {
+	hanging := &fake{facts: engine.Facts{Engine: "fake"}}
+	hanging.answer = func(task engine.Task, try int) (engine.Result, error) {
+		if try == 1 {
+			return measured(task, 0.01, 0.03), nil // to be repeated
+		}
+		<-hanging.ctx.Done()
+		return engine.Result{}, hanging.ctx.Err()
+	}
+	var out sink
+	outcome, err := measure.Run(t.Context(), hanging.start, grid([]int{1}, []int{16, 64}), measure.Options{Write: out.write, Budget: 50 * time.Millisecond})
+	if err != nil || !outcome.OutOfTime || outcome.Measured != 2 || outcome.Unstable != 2 {
+		t.Errorf("outcome %+v, error %v", outcome, err)
+	}
+	full := errors.New("disk full")
+	hanging.tries = nil
+	outcome, err = measure.Run(t.Context(), hanging.start, grid([]int{1}, []int{16, 64}), measure.Options{
+		Write: func(...profile.Point) error { return full }, Budget: 50 * time.Millisecond,
+	})
+	if !errors.Is(err, full) || outcome.Left != 2 {
+		t.Errorf("outcome %+v, error %v", outcome, err)
+	}
+}
+
+// TestRepeatedRuns: what is told of whole runs counts those of all rounds.
+func TestRepeatedRuns(t *testing.T) {
+	f := &fake{facts: engine.Facts{Engine: "fake"}, answer: func(task engine.Task, try int) (engine.Result, error) {
+		r := measured(task, 0.01*float64(try), 0.03)
+		r.Points[0].Extra = map[string]json.RawMessage{
+			"runs_data":     json.RawMessage(`[{"total_latency":1,"overall_throughput":2},{"total_latency":3,"overall_throughput":4}]`),
+			"total_latency": json.RawMessage(`2`), "other": json.RawMessage(`"x"`),
+		}
+		return r, nil
+	}}
+	var out sink
+	if _, err := measure.Run(t.Context(), f.start, grid([]int{1}, []int{16}), measure.Options{Write: out.write, Repeats: 1}); err != nil {
+		t.Fatal(err)
+	}
+	extra := out.points[0].Extra
+	if got := strings.Count(string(extra["runs_data"]), "total_latency"); got != 4 || string(extra["total_latency"]) != "2" || string(extra["overall_throughput"]) != "3" || string(extra["other"]) != `"x"` {
+		t.Errorf("extra %s", extra)
+	}
+}
 
 // TestRunOnce: whatever an engine does, every task has exactly one result, and
 // a run that is stopped anywhere is continued without loss or repetition.
@@ -372,7 +436,7 @@ func TestProgress(t *testing.T) {
 	if err != nil || last.Done != 12 || last.Total != 12 || last.Left != 0 {
 		t.Errorf("error %v, last %+v", err, last)
 	}
-	if left[0] != 0 || left[5] <= left[10] || left[10] <= 0 {
+	if left[0] != 0 || left[7] <= left[10] || left[10] <= 0 {
 		t.Errorf("time left %v", left)
 	}
 }

@@ -1,7 +1,9 @@
 package measure
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -11,39 +13,55 @@ import (
 )
 
 // scatter is the coefficient of variation of a point's samples, a share of
-// their mean; 0 for fewer than two.
+// their mean; 0 for fewer than two. From six samples on it is that of their
+// middle half, so that a disturbed round does not condemn the calm ones that
+// follow it: a normal distribution has 1.349 standard deviations between its
+// quartiles.
 func scatter(samples []float64) float64 {
-	if len(samples) < 2 {
+	switch n := len(samples); {
+	case n < 2:
 		return 0
+	case n < 6:
+		return stat.StdDev(samples) / stat.Mean(samples)
+	default:
+		return (stat.Quantile(samples, 0.75) - stat.Quantile(samples, 0.25)) / 1.349 / stat.Median(samples)
 	}
-	return stat.StdDev(samples) / stat.Mean(samples)
 }
 
 // unstable reports whether any point of a task scatters too much. Layers are
 // judged together, by the sum of their means: a layer of a microsecond always
 // scatters.
 func unstable(points []profile.Point, most float64) bool {
-	var variance, mean float64
-	layers := false
 	for i := range points {
-		p := &points[i]
-		switch p.Kind {
-		case profile.KindStep:
-			// Steps outside the grid come as the engine batched them.
-			if p.Step.BatchSize > 0 && scatter(p.Samples) > most {
-				return true
-			}
-		case profile.KindLayer:
-			if len(p.Samples) < 2 {
-				continue
-			}
-			layers = true
-			deviation := stat.StdDev(p.Samples)
-			variance += deviation * deviation
-			mean += stat.Mean(p.Samples)
+		if p := &points[i]; judged(p) && scatter(p.Samples) > most {
+			return true
 		}
 	}
-	return layers && math.Sqrt(variance) > most*mean
+	return scatterOfLayers(points) > most
+}
+
+// judged reports whether a point is judged on its own. Steps outside the grid
+// come as the engine batched them.
+func judged(p *profile.Point) bool {
+	return p.Kind == profile.KindStep && p.Step.BatchSize > 0
+}
+
+// scatterOfLayers is the scatter of the sum of all layers, taken as independent
+// of each other.
+func scatterOfLayers(points []profile.Point) float64 {
+	var variance, mean float64
+	for i := range points {
+		if p := &points[i]; p.Kind == profile.KindLayer && len(p.Samples) > 1 {
+			middle := stat.Median(p.Samples)
+			deviation := scatter(p.Samples) * middle
+			variance += deviation * deviation
+			mean += middle
+		}
+	}
+	if mean == 0 {
+		return 0
+	}
+	return math.Sqrt(variance) / mean
 }
 
 // join adds the samples of a repeated task to those it had.
@@ -58,6 +76,33 @@ func join(before, again engine.Result) engine.Result {
 		}
 		out.Points[i].Samples = slices.Concat(out.Points[i].Samples, p.Samples)
 		out.Points[i].Summary = nil
+		out.Points[i].Extra = joinRuns(out.Points[i].Extra, p.Extra)
+	}
+	return out
+}
+
+// joinRuns joins what two rounds say of their whole runs, and its means; all
+// else stays as the first round has it.
+func joinRuns(a, b map[string]json.RawMessage) map[string]json.RawMessage {
+	type run struct {
+		Latency float64 `json:"total_latency"`      // in seconds
+		Rate    float64 `json:"overall_throughput"` // in tokens per second
+	}
+	const key = "runs_data"
+	var runs, more []run
+	if json.Unmarshal(a[key], &runs) != nil || json.Unmarshal(b[key], &more) != nil {
+		return a
+	}
+	runs = append(runs, more...)
+	var latencies, rates []float64
+	for _, r := range runs {
+		latencies, rates = append(latencies, r.Latency), append(rates, r.Rate)
+	}
+	out := maps.Clone(a)
+	for name, value := range map[string]any{key: runs, "total_latency": stat.Mean(latencies), "overall_throughput": stat.Mean(rates)} {
+		if text, err := json.Marshal(value); err == nil {
+			out[name] = text
+		}
 	}
 	return out
 }
@@ -78,12 +123,19 @@ func same(p, q *profile.Point) bool {
 	return false
 }
 
-// flag marks the points of a task that still scatter.
+// flag marks the points of a task that still scatter: each step that does, and
+// the first of layers that do together.
 func flag(points []profile.Point, most float64) {
+	say := func(p *profile.Point, what string, cv float64) {
+		p.Warnings = append(slices.Clip(p.Warnings), fmt.Sprintf("unstable: %s by %.0f %% (coefficient of variation) over %d runs", what, 100*cv, len(p.Samples)))
+	}
 	for i := range points {
-		p := &points[i]
-		if cv := scatter(p.Samples); p.Kind == profile.KindStep && p.Step.BatchSize > 0 && cv > most {
-			p.Warnings = append(slices.Clip(p.Warnings), fmt.Sprintf("unstable: the samples scatter by %.0f %% (coefficient of variation) over %d runs", 100*cv, len(p.Samples)))
+		if cv := scatter(points[i].Samples); judged(&points[i]) && cv > most {
+			say(&points[i], "the samples scatter", cv)
 		}
+	}
+	if cv := scatterOfLayers(points); cv > most {
+		first := slices.IndexFunc(points, func(p profile.Point) bool { return p.Kind == profile.KindLayer })
+		say(&points[first], "all layers of this shape together scatter", cv)
 	}
 }

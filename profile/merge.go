@@ -59,6 +59,11 @@ type condition struct {
 	set   func(out, from *Header)
 }
 
+// RunKey is the key of a header's Metadata under which a measurement keeps how
+// its engine was asked to run: the number of layers, threads, the clock.
+// Profiles that differ in it do not belong together.
+const RunKey = "run"
+
 // conditions lists the fields that must agree; an empty or zero value is not
 // stated and agrees with all.
 func conditions() []condition {
@@ -92,6 +97,7 @@ func conditions() []condition {
 		}, func(o, h *Header) { o.Deploy.GPUMemoryUtilization = h.Deploy.GPUMemoryUtilization }},
 		{"deploy.block_size", func(h *Header) string { return number(h.Deploy.BlockSize) }, func(o, h *Header) { o.Deploy.BlockSize = h.Deploy.BlockSize }},
 		{"deploy.max_model_len", func(h *Header) string { return number(h.Deploy.MaxModelLen) }, func(o, h *Header) { o.Deploy.MaxModelLen = h.Deploy.MaxModelLen }},
+		{"metadata." + RunKey, func(h *Header) string { return string(h.Metadata[RunKey]) }, func(_, _ *Header) {}},
 		{"deploy.max_num_batched_tokens", func(h *Header) string { return number(h.Deploy.MaxNumBatchedTokens) }, func(o, h *Header) { o.Deploy.MaxNumBatchedTokens = h.Deploy.MaxNumBatchedTokens }},
 	}
 }

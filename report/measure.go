@@ -25,6 +25,8 @@ type MeasurementDocument struct {
 	Measured int `json:"measured"`
 	Failed   int `json:"failed"`
 	Left     int `json:"left"`
+	// Held is what the profile held before, of the same tasks.
+	Held int `json:"held"`
 	// Failures counts the failed tasks by reason.
 	Failures map[string]int `json:"failures,omitempty"`
 	// Unstable tasks are measured and scatter; Restarts is how often the
@@ -37,7 +39,9 @@ type MeasurementDocument struct {
 	// Interpolation says, for layers, how well what lies between the measured
 	// shapes is found, by axis.
 	Interpolation map[string]InterpolationKeys `json:"interpolation,omitempty"`
-	Warnings      []string                     `json:"warnings,omitempty"`
+	// Scaling compares the whole model with its layers, where that was asked.
+	Scaling  *ScalingDocument `json:"scaling,omitempty"`
+	Warnings []string         `json:"warnings,omitempty"`
 }
 
 // InterpolationKeys is the error of linear interpolation at measured shapes
@@ -101,6 +105,9 @@ func MeasurementTables(d MeasurementDocument) []Table {
 	t.pair("device", or(d.Device))
 	t.pair("clock", or(d.Clock))
 	t.pair("measured", fmt.Sprintf("%d of %d in %.0f s", d.Measured, d.Measured+d.Failed+d.Left, d.ElapsedS))
+	if d.Held > 0 {
+		t.pair("held before", strconv.Itoa(d.Held))
+	}
 	if d.Unstable > 0 {
 		t.pair("unstable", fmt.Sprintf("%d, flagged in the profile", d.Unstable))
 	}
@@ -115,6 +122,9 @@ func MeasurementTables(d MeasurementDocument) []Table {
 		t.pair("between "+axis, fmt.Sprintf("linear interpolation misses a shape that is left out by %.1f %% (median), at most %.1f %%", i.MedianPct, i.MaxPct))
 	}
 	tables := []Table{t}
+	if d.Scaling != nil {
+		tables = append(tables, ScalingTables(*d.Scaling)...)
+	}
 	if len(d.Failures) > 0 {
 		failed := Table{Title: "Not measured", Columns: []Column{{Name: "shapes"}, {Name: "reason", Left: true}}}
 		for _, reason := range slices.Sorted(maps.Keys(d.Failures)) {

@@ -140,18 +140,18 @@ type MixedKeys struct {
 	Config string `json:"config"`
 	Mode   string `json:"mode"`
 	// ChunkTokens are computed on ChunkContext cached tokens; Decodes sequences
-	// generate a token each on Context cached ones.
+	// generate a token each on Context cached ones, null where it is not known.
 	ChunkTokens  int          `json:"chunk_tokens"`
 	ChunkContext int          `json:"chunk_context"`
 	Decodes      int          `json:"decodes"`
-	Context      int          `json:"context"`
+	Context      *int         `json:"context"`
 	Latency      EstimateKeys `json:"latency_ms"`
 	Extrapolated bool         `json:"extrapolated"`
 	Warnings     []string     `json:"warnings,omitempty"`
 }
 
 // Mixed builds the keys of one mixed step.
-func Mixed(config string, chunk, chunkContext, decodes, context int, e stat.Estimate[unit.Seconds]) MixedKeys {
+func Mixed(config string, chunk, chunkContext, decodes int, context *int, e stat.Estimate[unit.Seconds]) MixedKeys {
 	return MixedKeys{
 		Config: config, Mode: string(fit.Mixed), ChunkTokens: chunk, ChunkContext: chunkContext, Decodes: decodes, Context: context,
 		Latency: Milliseconds(e), Extrapolated: e.Basis == stat.Extrapolated, Warnings: e.Warnings,
@@ -184,8 +184,12 @@ func MixedTable(predictions []MixedKeys) Table {
 	}}
 	seen := map[string]bool{}
 	for _, p := range predictions {
+		context := Missing()
+		if p.Context != nil {
+			context = Whole(*p.Context)
+		}
 		t.Rows = append(t.Rows, []Cell{
-			Say(p.Config), Whole(p.ChunkTokens), Whole(p.ChunkContext), Whole(p.Decodes), Whole(p.Context),
+			Say(p.Config), Whole(p.ChunkTokens), Whole(p.ChunkContext), Whole(p.Decodes), context,
 			timeCell(3, &p.Latency.Value), timeCell(3, p.Latency.Low), timeCell(3, p.Latency.High), Say(string(p.Latency.Basis)),
 		})
 		for _, w := range p.Warnings {

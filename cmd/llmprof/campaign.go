@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +28,7 @@ type outputFlags struct {
 	out       string
 	resume    bool
 	overwrite bool
+	retry     bool
 	budget    time.Duration
 }
 
@@ -31,9 +36,48 @@ func (f *outputFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.out, "output", "o", "", "profile to write, gzip if it ends in .gz (default: named after the model)")
 	flags.BoolVar(&f.resume, "resume", false, "go on with the profile where it stopped")
+	flags.BoolVar(&f.retry, "retry-failed", false, "with --resume: measure again what failed")
 	flags.BoolVar(&f.overwrite, "overwrite", false, "replace a profile that exists")
 	flags.DurationVar(&f.budget, "budget", 0, "stop after this time, start of the engine included (10m); --resume goes on")
-	onlyOnCommandLine(flags, "output", "resume", "overwrite")
+	onlyOnCommandLine(flags, "output", "resume", "overwrite", "retry-failed")
+}
+
+func (f *outputFlags) validate() error {
+	switch {
+	case f.resume && f.overwrite:
+		return usage("", "--resume goes on with a profile and --overwrite replaces it: give one of them")
+	case f.retry && !f.resume:
+		return usage("", "--retry-failed goes with --resume")
+	case f.budget < 0:
+		return usage("", "--budget is %s: want a time above 0", f.budget)
+	case f.out == "-":
+		return usage("", "a profile that is measured is a file: -o FILE")
+	}
+	return nil
+}
+
+// free reports whether a file may be written, which is asked before anything
+// is measured.
+func (f *outputFlags) free(name string) error {
+	info, err := os.Stat(name)
+	switch {
+	case err == nil && info.IsDir():
+		return usage("", "write %s: it is a folder", name)
+	case err == nil && !f.resume && !f.overwrite:
+		return usage("--resume goes on with the measurement, --overwrite replaces what it writes, -o names another file", "%s exists", name)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fileError("write", name, err)
+	}
+	if info, err := os.Stat(filepath.Dir(name)); err != nil || !info.IsDir() {
+		return usage("mkdir -p "+filepath.Dir(name), "write %s: there is no folder %s", name, filepath.Dir(name))
+	}
+	// Whether the folder can be written to is better known now than after an
+	// hour.
+	trial, err := os.CreateTemp(filepath.Dir(name), ".llmprof-*")
+	if err != nil {
+		return fileError("write", name, err)
+	}
+	return errors.Join(trial.Close(), os.Remove(trial.Name()))
 }
 
 // measurement is one run of measure.Run into a profile on disk.
@@ -53,6 +97,7 @@ type measurement struct {
 	tasks []engine.Task
 	next  func(points []profile.Point) []engine.Task
 
+	held    int              // tasks that the file held before
 	profile *profile.Profile // what the file holds
 	file    *os.File
 	writer  *profile.Writer
@@ -65,7 +110,8 @@ func (m *measurement) run(ctx context.Context) (measure.Outcome, time.Duration, 
 		return measure.Outcome{}, 0, err
 	}
 	todo := measure.Remaining(m.tasks, m.profile.Points)
-	if n := len(m.tasks) - len(todo); n > 0 {
+	m.held = len(m.tasks) - len(todo)
+	if n := m.held; n > 0 {
 		m.app.log().Info(fmt.Sprintf("%s holds %d of %d points; going on with the rest", m.out, n, len(m.tasks)))
 	}
 	m.setup.MaxBatch, m.setup.MaxInput, m.setup.MaxOutput = measure.Bounds(m.tasks)
@@ -73,6 +119,7 @@ func (m *measurement) run(ctx context.Context) (measure.Outcome, time.Duration, 
 		m.setup.Log = m.app.stderr
 	}
 	meter := m.app.newMeter()
+	meter.held = m.held
 	began := time.Now()
 	opts := measure.Options{
 		Write: m.write, Ready: m.ready, Budget: m.budget,
@@ -104,31 +151,37 @@ func (m *measurement) run(ctx context.Context) (measure.Outcome, time.Duration, 
 // that cannot be started leaves no file behind.
 func (m *measurement) open() error {
 	m.profile = &profile.Profile{}
-	info, err := os.Stat(m.out)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fileError("write", m.out, err)
-	case info.IsDir():
-		return usage("", "write %s: it is a folder", m.out)
-	case m.overwrite:
-		return nil
-	case !m.resume:
-		return usage("--resume goes on with it, --overwrite replaces it, -o names another", "%s exists", m.out)
+	if err := m.free(m.out); err != nil {
+		return err
+	}
+	if info, err := os.Stat(m.out); err != nil || m.overwrite || info.Size() == 0 {
+		return nil // there is nothing to go on with
 	}
 	file, err := os.Open(m.out)
 	if err != nil {
 		return fileError("read", m.out, err)
 	}
-	defer func() { _ = file.Close() }() // read only
 	p, warnings, err := profile.Read(m.out, file)
-	if err != nil {
+	if err := errors.Join(err, file.Close()); err != nil {
 		return err
 	}
 	for _, w := range warnings {
 		// A point that was cut off is measured again.
 		m.app.log().Debug(w.Error())
+	}
+	if err := m.sameConditions(p); err != nil {
+		return err
+	}
+	if m.retry {
+		failed := profile.ByKind(profile.KindFailure)
+		kept := p.Filter(profile.Not(failed))
+		if n := len(p.Points) - len(kept.Points); n > 0 {
+			m.app.log().Info(fmt.Sprintf("%d points that failed are measured again", n))
+			if err := writeFile(m.out, func(w io.Writer) error { return kept.Write(m.out, w) }); err != nil {
+				return err
+			}
+		}
+		p = kept
 	}
 	if n := measure.Foreign(m.tasks, p.Points); n > 0 && m.next == nil {
 		m.app.log().Info(fmt.Sprintf("%s also holds %d points of another grid; they stay", m.out, n))
@@ -137,10 +190,83 @@ func (m *measurement) open() error {
 	return nil
 }
 
+// runKey is where a profile says how the engine was asked to run.
+const runKey = profile.RunKey
+
+// runConditions are what makes two measurements different.
+type runConditions struct {
+	Engine string `json:"engine"`
+	Model  string `json:"model"`
+	Device string `json:"device,omitempty"`
+	DType  string `json:"dtype,omitempty"`
+	TP     int    `json:"tensor_parallel_size"`
+	PP     int    `json:"pipeline_parallel_size"`
+	// NumLayers is the number of blocks that the model was cut to; 0 for all.
+	NumLayers  int           `json:"num_layers,omitempty"`
+	Weights    bool          `json:"weights,omitempty"`
+	CUDAGraphs bool          `json:"cuda_graphs,omitempty"`
+	Threads    int           `json:"threads,omitempty"`
+	Seed       int64         `json:"seed,omitempty"`
+	Clock      profile.Clock `json:"clock,omitempty"`
+	// Args are further arguments of the engine, secrets removed.
+	Args string `json:"engine_args,omitempty"`
+}
+
+func (m *measurement) conditions() runConditions {
+	s := m.setup
+	args := engine.NewRedactor(s.Env...).Redact(strings.Join(s.Args, " "))
+	return runConditions{
+		Engine: m.driver.Name(), Model: m.model, Device: s.Device, DType: string(s.Deploy.DType), TP: max(s.Deploy.TensorParallel, 1), PP: max(s.Deploy.PipelineParallel, 1),
+		NumLayers: s.NumLayers, Weights: s.LoadWeights, CUDAGraphs: s.CUDAGraphs, Threads: s.Threads, Seed: s.Seed, Clock: s.Clock, Args: args,
+	}
+}
+
+// sameConditions refuses to go on with what was measured in another way.
+func (m *measurement) sameConditions(p *profile.Profile) error {
+	text, ok := p.Header.Metadata[runKey]
+	if !ok {
+		return nil
+	}
+	was, err := json.Marshal(m.conditions())
+	if err != nil {
+		return fmt.Errorf("compare the conditions: %w", err)
+	}
+	var before, now map[string]any
+	if err := errors.Join(json.Unmarshal(text, &before), json.Unmarshal(was, &now)); err != nil {
+		return usage("", "%s: its header says of %q: %w", m.out, runKey, err)
+	}
+	var differ []string
+	for key := range before {
+		if _, ok := now[key]; !ok {
+			now[key] = nil
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		if a, b := before[key], now[key]; !reflect.DeepEqual(a, b) {
+			differ = append(differ, fmt.Sprintf("%s: %s there, %s now", key, stated(a), stated(b)))
+		}
+	}
+	if len(differ) > 0 {
+		return usage("measure it into another file: -o FILE, or give the flags of the first run", "%s holds points of other conditions: %s", m.out, strings.Join(differ, "; "))
+	}
+	return nil
+}
+
+// stated is a condition in words.
+func stated(v any) string {
+	if v == nil {
+		return "not given"
+	}
+	return fmt.Sprint(v)
+}
+
 // ready opens the file for writing once the engine has said what it is.
 func (m *measurement) ready(facts engine.Facts) error {
 	for _, w := range facts.Warnings {
 		m.app.warn(w)
+	}
+	if asked := m.setup.NumLayers; asked > 0 && facts.Layers > 0 && facts.Layers != asked {
+		return usage("", "--num-layers is %d, and the model has %d", asked, facts.Layers)
 	}
 	header := measure.Header(facts)
 	header.Tool = version()
@@ -158,13 +284,18 @@ func (m *measurement) ready(facts engine.Facts) error {
 	if canonical, ok := deviceNamer(m.cat)(header.Device.Reported); ok {
 		header.Device.Name = canonical
 	}
+	conditions, err := json.Marshal(m.conditions())
+	if err != nil {
+		return fmt.Errorf("record the conditions: %w", err)
+	}
+	if header.Metadata == nil {
+		header.Metadata = map[string]json.RawMessage{}
+	}
+	header.Metadata[runKey] = conditions
 	if settings := engineSettings(m.place.String() == "local", m.setup.Env); len(settings) > 0 {
 		text, err := json.Marshal(settings)
 		if err != nil {
 			return fmt.Errorf("record the environment: %w", err)
-		}
-		if header.Metadata == nil {
-			header.Metadata = map[string]json.RawMessage{}
 		}
 		header.Metadata["environment"] = text
 	}
@@ -231,15 +362,18 @@ func (e *incompleteError) Hint() string  { return e.hint }
 func (e *incompleteError) ExitCode() int { return codeIncomplete }
 
 // verdict turns an outcome into an error where the run is not what was asked
-// for.
-func verdict(outcome measure.Outcome, out string) error {
+// for; p is all that the file holds.
+func verdict(outcome measure.Outcome, p *profile.Profile, out string) error {
+	measured := slices.ContainsFunc(p.Points, func(p profile.Point) bool {
+		return p.Kind == profile.KindStep || p.Kind == profile.KindLayer
+	})
 	switch {
-	case outcome.OutOfTime:
+	case outcome.OutOfTime && outcome.Left > 0:
 		return &incompleteError{fmt.Sprintf("the budget is spent: %d points are left", outcome.Left), "the same command with --resume goes on with " + out}
 	case outcome.Left > 0:
 		return &incompleteError{fmt.Sprintf("%d points are left", outcome.Left), "the same command with --resume goes on with " + out}
-	case outcome.Measured == 0 && outcome.Failed > 0:
-		return &incompleteError{"no point could be measured", out + " holds the reason of each; llmprof lint " + out + " counts them"}
+	case !measured && outcome.Failed > 0:
+		return &incompleteError{"no point could be measured", out + " holds the reason of each; --resume --retry-failed tries again"}
 	}
 	return nil
 }

@@ -11,9 +11,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +29,7 @@ import (
 // doctorPython says what a Python has of the engines, as one JSON object.
 const doctorPython = `
 import importlib.metadata, json, sys
-found = {"python": sys.version.split()[0]}
+found = {"python": sys.version.split()[0], "program": sys.executable}
 for name in ("torch", "transformers", "vllm", "sglang"):
     try:
         found[name] = importlib.metadata.version(name)
@@ -167,44 +167,27 @@ func (d *examination) devices() {
 
 // python looks for the engines that are Python packages.
 func (d *examination) python(program string) {
-	candidates := []string{program}
-	if program == "" {
-		candidates = []string{"python3"}
-		if d.place.String() == "local" {
-			if env := os.Getenv("VIRTUAL_ENV"); env != "" {
-				candidates = []string{env + "/bin/python", "python3"}
-			}
-			if own := os.Getenv("LLMPROF_PYTHON"); own != "" {
-				candidates = append([]string{own}, candidates...)
-			}
-		}
-	}
-	var text string
-	err := errors.New("no Python")
-	for _, c := range slices.Compact(candidates) {
-		if text, err = d.ask(c, "-c", doctorPython); err == nil {
-			program = c
-			break
-		}
-	}
+	// The same interpreter that the engines' drivers take.
+	text, err := d.ask(engine.PythonCommand(program, "-c", doctorPython)...)
 	if err != nil {
+		err = engine.PythonMissing(err, d.place, program, "")
 		d.lack("engine", "python", err.Error(), "install Python 3.10 or newer, or name one: --python PATH")
 		return
 	}
 	var found struct {
-		Python, Torch, Transformers, VLLM, SGLang string
-		Devices                                   []string
-		TorchError                                string `json:"torch_error"`
+		Python, Program, Torch, Transformers, VLLM, SGLang string
+		Devices                                            []string
+		TorchError                                         string `json:"torch_error"`
 	}
 	if i := strings.LastIndex(strings.TrimSpace(text), "\n"); i >= 0 {
 		text = text[i+1:] // libraries may chatter before
 	}
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		d.lack("engine", "python", fmt.Sprintf("%s does not answer as expected: %v", program, err), "")
+		d.lack("engine", "python", fmt.Sprintf("it does not answer as expected: %v", err), "")
 		return
 	}
-	d.add("engine", "python", found.Python+" ("+program+")")
-	install := program + " -m pip install "
+	d.add("engine", "python", found.Python+" ("+found.Program+")")
+	install := found.Program + " -m pip install "
 	switch {
 	case found.TorchError != "":
 		d.lack("engine", "torch", "it cannot be imported: "+found.TorchError, "")
@@ -228,6 +211,11 @@ func (d *examination) python(program string) {
 		}
 		d.add("engine", e.name, e.version)
 	}
+	if found.VLLM != "" {
+		if _, err := d.ask("sh", "-c", "command -v vllm"); err != nil {
+			d.lack("engine", "vllm serve", "the program vllm is not on the PATH", "name it: --program "+path.Join(path.Dir(found.Program), "vllm"))
+		}
+	}
 }
 
 // llamaCpp looks for both ways to llama.cpp.
@@ -242,9 +230,10 @@ func (d *examination) llamaCpp() {
 		d.lack("engine", "node-llama-cpp", "Node.js is not on the PATH", "install Node.js 20 or newer")
 		return
 	}
-	found, err := d.ask("node", "--input-type=module", "-e", `import {createRequire} from "node:module";
-const base = process.env.LLMPROF_NODE_LLAMA_CPP ?? process.cwd();
-console.log(JSON.parse((await import("node:fs")).readFileSync(createRequire(base + "/x.js").resolve("node-llama-cpp/package.json"))).version);`)
+	found, err := d.ask("node", "-e", `const fs = require("fs"), path = require("path"), os = require("os");
+const folders = [process.env.LLMPROF_NODE_LLAMA_CPP, process.cwd(), path.join(os.homedir(), ".cache/llmprof/engines/node-llama-cpp-3.22.1")];
+const file = folders.filter(Boolean).map(f => path.join(f, "node_modules/node-llama-cpp/package.json")).find(f => fs.existsSync(f));
+console.log(JSON.parse(fs.readFileSync(file)).version);`)
 	if err != nil {
 		d.lack("engine", "node-llama-cpp", "node "+strings.TrimSpace(version)+" without node-llama-cpp in this folder or $LLMPROF_NODE_LLAMA_CPP",
 			"npm install --omit=optional --ignore-scripts node-llama-cpp@3.22.1 @node-llama-cpp/linux-x64@3.22.1")

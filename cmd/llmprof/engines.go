@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -51,6 +52,8 @@ const placeForms = "local, docker:NAME, podman:NAME, kubectl:[NAMESPACE/]POD[/CO
 // engineFlags say what is measured where.
 type engineFlags struct {
 	name, place, program string
+	image                string
+	container            *place.Container // of the image, once it runs
 	server, serverLog    string
 	device, dtype, clock string
 	numLayers, threads   int
@@ -79,6 +82,7 @@ func (f *engineFlags) register(cmd *cobra.Command, numLayers int) {
 	}
 	flags.StringVar(&f.name, "engine", "", "engine to measure: "+strings.Join(names, ", ")+" (default: torch, llama-bench for a .gguf file)")
 	flags.StringVar(&f.place, "place", "local", "where it runs: "+placeForms)
+	flags.StringVar(&f.image, "image", "", "run a container of this image for the time of the measurement, with --place docker or podman; nothing is pulled")
 	flags.StringVar(&f.program, "program", "", "interpreter or executable to use instead of the one found")
 	flags.StringVar(&f.server, "server", "", "URL of a vLLM server that already runs (with --server-log)")
 	flags.StringVar(&f.serverLog, "server-log", "", "log that this server writes, with --enable-logging-iteration-details")
@@ -104,11 +108,12 @@ func (f *engineFlags) register(cmd *cobra.Command, numLayers int) {
 	completeWith(cmd, "dtype", "bf16", "fp16", "fp32")
 	completeWith(cmd, "clock", string(profile.ClockDevice), string(profile.ClockWall), string(profile.ClockCPU))
 	completeWith(cmd, "device", "cuda", "cpu")
-	onlyOnCommandLine(flags, "program", "server", "server-log", "num-layers", "seed")
+	onlyOnCommandLine(flags, "image", "program", "server", "server-log", "num-layers", "seed")
 }
 
-// open finds the driver and the place, and builds the setup.
-func (f *engineFlags) open(model modelRef) (engine.Driver, engine.Place, engine.Setup, error) {
+// open finds the driver and the place, and builds the setup. close ends what it
+// has started.
+func (f *engineFlags) open(ctx context.Context, model modelRef) (engine.Driver, engine.Place, engine.Setup, error) {
 	fail := func(err error) (engine.Driver, engine.Place, engine.Setup, error) {
 		return nil, nil, engine.Setup{}, err
 	}
@@ -135,12 +140,11 @@ func (f *engineFlags) open(model modelRef) (engine.Driver, engine.Place, engine.
 	if err != nil {
 		return fail(err)
 	}
-	if f.server != "" && name != "vllm" {
-		return fail(usage("", "--server goes with --engine vllm"))
+	if (f.server != "" || f.serverLog != "") && name != "vllm" {
+		return fail(usage("", "--server and --server-log go with --engine vllm"))
 	}
-	where, err := place.Parse(f.place)
-	if err != nil {
-		return fail(err)
+	if f.image == "" && (f.place == "docker" || f.place == "podman") {
+		return fail(usage("docker ps lists the containers", "--place %s wants a container, %s:NAME, or an image to run: --image NAME", f.place, f.place))
 	}
 	setup := engine.Setup{
 		Model: model.path, NumLayers: f.numLayers, LoadWeights: f.weights, Device: f.device, Clock: profile.Clock(f.clock),
@@ -164,10 +168,58 @@ func (f *engineFlags) open(model modelRef) (engine.Driver, engine.Place, engine.
 		return fail(usage("", "--num-layers is %d: want 0 or more", f.numLayers))
 	case f.threads < 0:
 		return fail(usage("", "--threads is %d: want 0 or more", f.threads))
-	case f.utilization < 0 || f.utilization > 1:
+	case f.startTimeout < 0 || f.taskTimeout < 0:
+		return fail(usage("", "--start-timeout is %s, --task-timeout %s: want none negative", f.startTimeout, f.taskTimeout))
+	case !(f.utilization >= 0 && f.utilization <= 1):
 		return fail(usage("", "--gpu-memory-utilization is %g: want a share, 0 to 1", f.utilization))
 	}
+	where, err := f.where(ctx, model)
+	if err != nil {
+		return fail(err)
+	}
 	return driver, where, setup, nil
+}
+
+// where is the place, with a container of the image started where one is asked
+// for.
+func (f *engineFlags) where(ctx context.Context, model modelRef) (engine.Place, error) {
+	if f.image == "" {
+		return place.Parse(f.place)
+	}
+	image := place.Image{Name: f.image, Program: f.place, Network: "none"}
+	switch f.place {
+	case "local", "docker":
+		image.Program = "docker"
+	case "podman":
+	default:
+		return nil, usage("", "--image goes with --place docker or --place podman, and not with %s", f.place)
+	}
+	if f.device != "cpu" {
+		image.GPUs = []string{"all"}
+	}
+	if filepath.IsAbs(model.path) {
+		image.Mounts = append(image.Mounts, model.path+":"+model.path+":ro")
+	} else {
+		image.Network = "" // the engine fetches the model itself
+	}
+	container, err := place.RunImage(ctx, image)
+	if err != nil {
+		return nil, err
+	}
+	f.container = container
+	return container, nil
+}
+
+// local reports whether the engine sees the files of this machine: it runs
+// here, or in a container that gets the model's folder.
+func (f *engineFlags) local() bool { return f.place == "local" || f.image != "" }
+
+// close removes the container that open started, if any.
+func (f *engineFlags) close() error {
+	if f.container == nil {
+		return nil
+	}
+	return f.container.Close()
 }
 
 // vllmServer attaches to a server that runs, or starts one.
@@ -213,6 +265,9 @@ func (a *app) engineModel(cat *catalog.Catalog, ref string, local bool) (modelRe
 	}
 	if !local && (filepath.IsAbs(ref) || strings.HasPrefix(ref, "/")) {
 		return modelRef{ref, strings.TrimSuffix(filepath.Base(ref), ".gguf")}, nil
+	}
+	if !local && (strings.HasPrefix(ref, ".") || strings.HasSuffix(ref, ".gguf")) {
+		return modelRef{}, usage("give the path as it is there, from the root: /models/…", "model %s: a path at another place has to be absolute", ref)
 	}
 	if strings.HasPrefix(ref, ".") || filepath.IsAbs(ref) || strings.HasSuffix(ref, ".gguf") {
 		return modelRef{}, usage("", "model %s: there is no such file or folder", ref)

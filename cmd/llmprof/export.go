@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -43,8 +44,9 @@ func (a *app) exportCommand() *cobra.Command {
   llmservingsim  bundle of LLMServingSim, a folder (layers)
   llmprof        llmprof's own profile
 
-What was read from a format is written in it byte for byte. What a format has no
-place for is said, and in a bundle kept beside the files.`,
+Layer CSVs and bundles that were read are written byte for byte, a benchmark with
+equal figures. What a format has no place for is said, and in a bundle kept
+beside the files.`,
 		Example: `  llmprof export layers.llmprof --format layers-csv -o RTX3090/Llama-3.1-8B.csv
   llmprof export RTX3090/Llama-3.1-8B.csv --format llmservingsim -o perf/RTX3090
   llmprof export steps.llmprof --format benchmark -o benchmark.json`,
@@ -64,6 +66,11 @@ place for is said, and in a bundle kept beside the files.`,
 				return usage("", "--scaling-factor is %g: want a positive ratio", opts.scale)
 			case opts.scale > 0 && format != formatLayersCSV:
 				return usage("", "--scaling-factor goes with --format layers-csv")
+			}
+			if from, err := os.Stat(args[0]); err == nil {
+				if to, err := os.Stat(out); err == nil && os.SameFile(from, to) {
+					return usage("name another file: -o FILE", "export would replace %s, which it reads", args[0])
+				}
 			}
 			cat, err := a.catalog()
 			if err != nil {
@@ -129,20 +136,39 @@ func (a *app) export(p *profile.Profile, format, out string, opts exportOptions)
 		if out == "-" {
 			return usage("", "a bundle is a folder: give -o FOLDER")
 		}
-		return writeBundle(p, out)
+		return a.writeBundle(p, out, false)
 	}
 	return usage("", "unknown format %q: want benchmark, layers-csv, llmservingsim or llmprof", format)
 }
 
-// writeBundle writes a bundle into a new folder, which takes its name only
-// when it is complete.
-func writeBundle(p *profile.Profile, out string) error {
-	if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 {
+// bundleTarget reports whether a bundle may be written into a folder: where
+// nothing is, into an empty one and, if replace says so, in place of a bundle
+// that llmprof made and that nobody has changed since.
+func bundleTarget(out string, replace bool) error {
+	entries, err := os.ReadDir(out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
+		return nil
+	case err != nil:
+		return fileError("write", out, err)
+	case !replace:
 		return usage("name a new folder", "write %s: it exists and is not empty", out)
-	} else if _, err := os.Stat(out); err == nil && entries == nil {
-		if err := os.Remove(out); err != nil {
-			return fileError("write", out, err)
-		}
+	}
+	ours, err := llmservingsim.Ours(os.DirFS(out))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", out, err)
+	}
+	if !ours {
+		return usage("move it away, or name another folder", "write %s: it holds something else than an unchanged bundle of llmprof", out)
+	}
+	return nil
+}
+
+// writeBundle writes a bundle into a folder of its own, which takes its name
+// only when it is complete.
+func (a *app) writeBundle(p *profile.Profile, out string, replace bool) error {
+	if err := bundleTarget(out, replace); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fileError("write", out, err)
@@ -152,9 +178,9 @@ func writeBundle(p *profile.Profile, out string) error {
 		return fileError("write", out, err)
 	}
 	defer func() { _ = os.RemoveAll(temporary) }() // gone after the rename
-	err = llmservingsim.Write(p, func(name string) (io.WriteCloser, error) {
+	remarks, err := llmservingsim.Write(p, func(name string) (io.WriteCloser, error) {
 		if !filepath.IsLocal(name) {
-			return nil, fmt.Errorf("write %s: %s lies outside of the folder", out, name)
+			return nil, fmt.Errorf("%s lies outside of the folder", name)
 		}
 		path := filepath.Join(temporary, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -164,6 +190,11 @@ func writeBundle(p *profile.Profile, out string) error {
 	}, llmservingsim.WriteOptions{})
 	if err = errors.Join(err, os.Chmod(temporary, 0o755)); err != nil {
 		return fmt.Errorf("write %s: %w", out, err)
+	}
+	a.warn(remarks...)
+	// What stood there is removed last, and only where it may be replaced.
+	if err := os.RemoveAll(out); err != nil {
+		return fileError("write", out, err)
 	}
 	if err := os.Rename(temporary, out); err != nil {
 		return fileError("write", out, err)

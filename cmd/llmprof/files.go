@@ -48,15 +48,24 @@ func fileError(verb, name string, err error) error {
 }
 
 // writeFile writes a file as a whole or not at all: to a temporary name
-// beside it, which then takes its place.
+// beside it, which then takes its place. A symbolic link is followed; a device
+// or a pipe is written to as it is.
 func writeFile(name string, write func(io.Writer) error) error {
 	if name == "-" {
 		return usage("", `"-" is not a file that can be written here`)
 	}
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return usage("", "write %s: it is a folder", name)
+	target := name
+	if resolved, err := filepath.EvalSymlinks(name); err == nil {
+		target = resolved
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(name), ".llmprof-*")
+	switch info, err := os.Stat(target); {
+	case err != nil:
+	case info.IsDir():
+		return usage("", "write %s: it is a folder", name)
+	case !info.Mode().IsRegular():
+		return writeThrough(name, target, write)
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(target), ".llmprof-*")
 	if err != nil {
 		return fileError("write", name, err)
 	}
@@ -66,7 +75,20 @@ func writeFile(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return fileError("write", name, err)
 	}
-	if err := os.Rename(temporary.Name(), name); err != nil {
+	if err := os.Rename(temporary.Name(), target); err != nil {
+		return fileError("write", name, err)
+	}
+	return nil
+}
+
+// writeThrough writes to a device or a pipe.
+func writeThrough(name, target string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(target, os.O_WRONLY, 0)
+	if err != nil {
+		return fileError("write", name, err)
+	}
+	out := bufio.NewWriter(file)
+	if err := errors.Join(write(out), out.Flush(), file.Close()); err != nil {
 		return fileError("write", name, err)
 	}
 	return nil

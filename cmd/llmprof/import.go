@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/format/requestlog"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
@@ -15,6 +16,8 @@ type importFlags struct {
 	out      string
 	requests string
 	kvTokens counts
+	// model and gpu say what the files do not.
+	model, gpu string
 }
 
 func (a *app) importCommand() *cobra.Command {
@@ -48,7 +51,10 @@ knows
 	flags.StringVarP(&f.out, "output", "o", "", "profile to write; gzip if it ends in .gz, - for stdout")
 	flags.StringVar(&f.requests, "requests", "", "what the clients of a server saw: JSON Lines with sent_s, first_s, last_s, input and output of each request")
 	flags.Var(&f.kvTokens, "kv-tokens", "capacity of the server's KV cache in tokens, where its log does not say it")
-	onlyOnCommandLine(flags, "output", "requests", "kv-tokens")
+	flags.StringVar(&f.model, "model", "", "the model, where the file does not say it")
+	flags.StringVar(&f.gpu, "gpu", "", "the device, where the file does not say it")
+	onlyOnCommandLine(flags, "output", "requests", "kv-tokens", "model", "gpu")
+	_ = cmd.RegisterFlagCompletionFunc("gpu", a.completeDevices)
 	return cmd
 }
 
@@ -60,8 +66,25 @@ func (a *app) importFiles(files []string, f *importFlags) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.readMeasurements(files, readOptions{cat: cat, kvTokens: int64(f.kvTokens.values[0])})
-	if err != nil {
+	var parts []*profile.Profile
+	logs := false
+	for _, name := range files {
+		part, kind, err := a.readMeasurement(name, readOptions{cat: cat, kvTokens: int64(f.kvTokens.values[0])})
+		if err != nil {
+			return err
+		}
+		parts, logs = append(parts, part), logs || kind == serverLogKind
+	}
+	if !logs && (f.requests != "" || f.kvTokens.values[0] > 0) {
+		return usage("", "--requests and --kv-tokens go with the log of a vLLM server, and none of the files is one")
+	}
+	p := parts[0]
+	if len(parts) > 1 {
+		if p, err = profile.Merge(parts...); err != nil {
+			return err
+		}
+	}
+	if err := f.complete(cat, p); err != nil {
 		return err
 	}
 	if f.requests != "" {
@@ -89,6 +112,32 @@ func (a *app) importFiles(files []string, f *importFlags) error {
 	}
 	document := report.Import(p, f.out, version())
 	return a.write(document, report.ImportTables(document)...)
+}
+
+// complete records what the user knows and the files do not say.
+func (f *importFlags) complete(cat *catalog.Catalog, p *profile.Profile) error {
+	h := &p.Header
+	switch {
+	case f.model != "" && h.Deploy.Model != "" && h.Deploy.Model != f.model:
+		return usage("", "--model is %s, and the file says %s", f.model, h.Deploy.Model)
+	case f.model != "":
+		h.Deploy.Model = f.model
+	}
+	if f.gpu == "" {
+		return nil
+	}
+	device, _, err := cat.Device(f.gpu)
+	if err != nil {
+		return err
+	}
+	if h.Device.Name != "" && h.Device.Name != device.Name {
+		return usage("", "--gpu is %s, and the file says %s", device.Name, h.Device.Name)
+	}
+	h.Device.Name = device.Name
+	if h.Device.Reported == "" {
+		h.Device.Reported = f.gpu
+	}
+	return nil
 }
 
 // readRequests reads what clients saw.

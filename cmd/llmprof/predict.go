@@ -141,6 +141,8 @@ func (f *predictFlags) validate(args []string) error {
 	switch {
 	case f.layers.asked():
 		return usage("", "--layer, --attention and --num-layers ask a layer profile, which stands alone: %s", strings.Join(args, " "))
+	case len(f.gpus) == 0 && len(args) == 1 && f.mode == "":
+		return usage("a predictor needs its config and --mode, a layer profile --layer, --attention or --num-layers, a model --gpu and --mode: see llmprof predict --help", "predict %s: what is asked is not said", args[0])
 	case f.mode == "":
 		return usage("", "predict wants --mode prefill or --mode decode")
 	case f.mode != string(fit.Prefill) && f.mode != string(fit.Decode) && f.mode != string(fit.Mixed):
@@ -182,6 +184,12 @@ func (f *predictFlags) validateMixed(args []string) error {
 		return usage("", "--context is %d, --chunk-context %d: want 0 or more", f.context, f.chunkContext)
 	case len(f.chunk.values) == 0 && len(f.decodes.values) == 0:
 		return usage("", "a mixed step wants --chunk-tokens, --decodes or both")
+	case f.given("chunk-context") && len(f.chunk.values) == 0:
+		return usage("", "--chunk-context goes with --chunk-tokens")
+	case f.given("context") && len(f.decodes.values) == 0:
+		return usage("--chunk-context tells what the chunk comes after", "--context goes with --decodes")
+	case f.given("chunk-context") && len(f.decodes.values) > 0 && !f.given("context"):
+		return usage("", "--chunk-context tells one context and leaves that of the decoding sequences open: give --context as well")
 	}
 	return f.ineffective(false)
 }
@@ -208,14 +216,24 @@ func (a *app) predictMixed(file, config string, f *predictFlags) error {
 			if err != nil {
 				return usage(hintOf(err), "%s: config %s: %w", file, config, err)
 			}
-			documents = append(documents, report.Mixed(config, chunk, f.chunkContext, decodes, f.context, estimate))
+			documents = append(documents, report.Mixed(config, chunk, f.chunkContext, decodes, f.knownContext(decodes), estimate))
 		}
 	}
 	return a.write(report.MixedPredictions(documents, version()), report.MixedTable(documents))
 }
 
-// mixedQuery is the step of one chunk and decoding sequences. Contexts that
-// were not given stay unknown.
+// knownContext is the context of the decoding sequences, nil where it was not
+// given or there are none.
+func (f *predictFlags) knownContext(decodes int) *int {
+	if !f.given("context") || decodes == 0 {
+		return nil
+	}
+	return &f.context
+}
+
+// mixedQuery is the step of one chunk and decoding sequences. A context that
+// was not given stays unknown, and with it all of them: only sums are asked for
+// then.
 func (f *predictFlags) mixedQuery(chunk, decodes int) fit.Query {
 	if !f.given("context") && decodes > 0 {
 		t := forward.Totals{DecodeRequests: decodes, DecodeTokens: decodes, PrefillTokens: chunk}

@@ -82,6 +82,19 @@ func (a *app) predictLayers(file string, f *predictFlags) error {
 		return usage("", "--num-layers is %d: want at least 1", q.numLayers)
 	case f.mode != "":
 		return usage("", "--mode has no effect on a layer profile")
+	case f.given("batch-size"):
+		return usage("llmprof predict LAYERS --attention … asks for batches", "--batch-size has no effect on a layer profile: --num-layers answers for a request that is alone")
+	case q.numLayers == 0 && (f.given("input-len") || f.given("output-len")):
+		return usage("", "--input-len and --output-len go with --num-layers")
+	case q.numLayers > 0 && (f.given("tokens") || f.given("experts") || f.given("context")):
+		return usage("", "--num-layers asks for whole requests: --input-len and --output-len tell them")
+	case len(q.attention) > 0 && (f.given("tokens") || f.given("experts") || f.given("context")):
+		return usage("", "--attention tells all sizes itself")
+	}
+	for _, name := range f.datasheet {
+		if f.given(name) {
+			return usage("", "--%s goes with --gpu and has no effect on a layer profile", name)
+		}
 	}
 	cat, err := a.catalog()
 	if err != nil {
@@ -98,6 +111,9 @@ func (a *app) predictLayers(file string, f *predictFlags) error {
 	points := p.Points
 	if f.given("tensor-parallel-size") {
 		options.TensorParallel = f.tp.values[0]
+		if q.numLayers > 0 && len(f.tp.values) > 1 {
+			return usage("", "--num-layers answers for one --tensor-parallel-size at a time")
+		}
 	}
 	if q.numLayers > 0 {
 		points = singleSequences(points)
@@ -158,9 +174,13 @@ func (a *app) predictRequests(table *layers.Table, f *predictFlags) error {
 
 // predictCalls answers about single layers.
 func (a *app) predictCalls(table *layers.Table, f *predictFlags) error {
-	calls, err := f.layers.calls(table, f.tp.values[0], f.context)
-	if err != nil {
-		return err
+	var calls []profile.Layer
+	for _, tp := range f.tp.values {
+		some, err := f.layers.calls(table, tp, f.context)
+		if err != nil {
+			return err
+		}
+		calls = append(calls, some...)
 	}
 	var predictions []report.LayerKeys
 	for _, call := range calls {
@@ -182,7 +202,11 @@ func (q *layerQuery) calls(table *layers.Table, tp, context int) ([]profile.Laye
 		if err != nil {
 			return nil, err
 		}
-		calls = append(calls, profile.Layer{Name: "attention", Tokens: sizes[0], Context: sizes[1], Sequences: sizes[2], SequenceContext: sizes[3], TensorParallel: tp})
+		call := profile.Layer{Name: "attention", Tokens: sizes[0], Context: sizes[1], Sequences: sizes[2], SequenceContext: sizes[3], TensorParallel: tp}
+		if !named(table, "attention") && named(table, "attn") {
+			call = blockAttention(call)
+		}
+		calls = append(calls, call)
 	}
 	if q.layer == "" {
 		return calls, nil
@@ -206,6 +230,20 @@ func (q *layerQuery) calls(table *layers.Table, tp, context int) ([]profile.Laye
 	return calls, nil
 }
 
+func named(table *layers.Table, name string) bool {
+	return slices.ContainsFunc(table.Layers(), func(l layers.Info) bool { return l.Name == name })
+}
+
+// blockAttention is the same call in a profile of one block, where a sequence
+// that decodes stands as one token on its context.
+func blockAttention(l profile.Layer) profile.Layer {
+	l.Name = "attn"
+	if l.Tokens == 0 && l.Sequences == 1 {
+		l.Tokens, l.Context, l.Sequences, l.SequenceContext = 1, l.SequenceContext, 0, 0
+	}
+	return l
+}
+
 // fourSizes reads "chunk,context,decodes,context".
 func fourSizes(text string) (sizes [4]int, err error) {
 	parts := strings.Split(text, ",")
@@ -217,6 +255,9 @@ func fourSizes(text string) (sizes [4]int, err error) {
 		if err != nil || sizes[i] < 0 || sizes[i] > 1<<30 {
 			return sizes, usage("for example --attention 0,0,32,1500", "--attention %q: want whole numbers of 0 or more", text)
 		}
+	}
+	if sizes[0] == 0 && sizes[1] > 0 || sizes[2] == 0 && sizes[3] > 0 || sizes[0]+sizes[2] == 0 {
+		return sizes, usage("for example --attention 0,0,32,1500", "--attention %q: a context of no chunk or of no decodes, or nothing to compute", text)
 	}
 	return sizes, nil
 }

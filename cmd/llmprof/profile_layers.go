@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,9 +94,10 @@ what its layers add up to: llmprof validate layers does the same later.`,
 	flags.BoolVar(&f.appending, "append", false, "the same as --resume")
 	flags.StringVar(&f.format, "format", formatLayersCSV, "what to write beside the profile: layers-csv, llmservingsim or llmprof for nothing")
 	f.scaling.register(cmd)
+	flags.BoolVar(&f.scaling.skip, "skip-scaling", false, "do not compare with the whole model, whatever other --scaling flags say")
 	completeWith(cmd, "mode", modePrefill, modeDecode, modeBoth)
 	completeWith(cmd, "format", formatLayersCSV, formatLLMServingSim, fileProfile)
-	onlyOnCommandLine(flags, "model", "hf-token", "mode", "format", "append", "gpu")
+	onlyOnCommandLine(flags, "model", "hf-token", "mode", "format", "append", "gpu", "skip-scaling")
 	return cmd
 }
 
@@ -121,15 +125,15 @@ func (f *layerFlags) sweep() (measure.Sweep, error) {
 		return s, usage("", "--tolerance is %g: want a share between 0 and 1", f.tolerance)
 	case f.maxPoints < 3:
 		return s, usage("", "--max-points is %d: want at least 3", f.maxPoints)
-	case f.resume && f.overwrite:
-		return s, usage("", "--resume goes on with a profile and --overwrite replaces it: give one of them")
+	case f.full && max(s.PrefillMax, s.DecodeMax) > maxAxis:
+		return s, usage("without --full the sweep is sparse", "--full would time %d lengths: want at most %d", max(s.PrefillMax, s.DecodeMax), maxAxis)
 	case f.format != formatLayersCSV && f.format != formatLLMServingSim && f.format != fileProfile:
 		return s, usage("", "unknown --format %q: want layers-csv, llmservingsim or llmprof", f.format)
 	}
-	return s, nil
+	return s, errors.Join(f.outputFlags.validate(), f.scaling.validate())
 }
 
-func (a *app) profileLayers(ctx context.Context, ref string, f *layerFlags) error {
+func (a *app) profileLayers(ctx context.Context, ref string, f *layerFlags) (fault error) {
 	f.resume = f.resume || f.appending
 	sweep, err := f.sweep()
 	if err != nil {
@@ -139,17 +143,18 @@ func (a *app) profileLayers(ctx context.Context, ref string, f *layerFlags) erro
 	if err != nil {
 		return err
 	}
-	model, err := a.engineModel(cat, ref, f.place == "local")
+	model, err := a.engineModel(cat, ref, f.local())
 	if err != nil {
 		return err
 	}
 	if f.token != "" {
 		f.env = append(f.env, "HF_TOKEN="+f.token)
 	}
-	driver, where, setup, err := f.open(model)
+	driver, where, setup, err := f.open(ctx, model)
 	if err != nil {
 		return err
 	}
+	defer func() { fault = errors.Join(fault, f.close()) }()
 	if !driver.Abilities().Layers {
 		return usage("--engine torch can", "%s cannot time single layers", driver.Name())
 	}
@@ -160,12 +165,24 @@ func (a *app) profileLayers(ctx context.Context, ref string, f *layerFlags) erro
 		outputFlags: &f.outputFlags, app: a, cat: cat, driver: driver, place: where, setup: setup, model: model.name,
 		hardware: f.hardware, tasks: sweep.Tasks(), next: sweep.Next,
 	}
-	outcome, took, err := m.run(ctx)
-	if len(m.profile.Points) == 0 {
-		return err
+	target := f.target(model.name, f.hardware)
+	if f.hardware != "" {
+		if err := f.ready(target); err != nil {
+			return err
+		}
 	}
+	scaled := f.scaling.out
+	if f.scaling.asked(f.changed) {
+		if scaled == "" {
+			scaled = strings.TrimSuffix(f.out, filepath.Ext(f.out)) + "-scaled.csv"
+		}
+		if err := f.free(scaled); err != nil {
+			return err
+		}
+	}
+	outcome, took, err := m.run(ctx)
 	document := report.Measurement(m.profile, outcome, took.Seconds(), version())
-	document.Place = where.String()
+	document.Place, document.Held = where.String(), m.held
 	document.Files = []string{f.out}
 	prefill, decode := measure.Interpolations(m.profile.Points)
 	document.Interpolation = map[string]report.InterpolationKeys{}
@@ -178,54 +195,79 @@ func (a *app) profileLayers(ctx context.Context, ref string, f *layerFlags) erro
 	if err != nil {
 		return err
 	}
-	written, err := a.writeLayers(m.profile, f)
-	if err != nil {
-		return err
+	if f.format != fileProfile && slices.ContainsFunc(m.profile.Points, func(p profile.Point) bool { return p.Kind == profile.KindLayer }) {
+		if f.hardware == "" {
+			target = f.target(model.name, hardwareOf(m.profile.Header.Device))
+		}
+		if err := a.writeLayers(m.profile, f, target); err != nil {
+			return err
+		}
+		document.Files = append(document.Files, target)
 	}
-	document.Files = append(document.Files, written...)
+	if outcome.Left == 0 && f.scaling.asked(f.changed) {
+		f.scaling.out = scaled
+		if document.Scaling, err = a.scaleLayers(ctx, m, f); err != nil {
+			return err
+		}
+	}
 	if err := a.write(document, report.MeasurementTables(document)...); err != nil {
 		return err
 	}
-	if err := verdict(outcome, f.out); err != nil {
+	return verdict(outcome, m.profile, f.out)
+}
+
+// hardwareOf names a device in a path.
+func hardwareOf(d profile.Device) string {
+	if d.Name != "" {
+		return d.Name
+	}
+	if d.Reported != "" {
+		return fileName(d.Reported)
+	}
+	return "unknown-hardware"
+}
+
+// target is what --format writes beside the profile: <hardware>/<model>.csv, or
+// the folder of a bundle.
+func (f *layerFlags) target(model, hardware string) string {
+	base := filepath.Join(hardware, filepath.FromSlash(model))
+	if f.format == formatLLMServingSim {
+		variant := f.dtype
+		if variant == "" {
+			variant = "default-dtype"
+		}
+		return filepath.Join(base, variant)
+	}
+	return base + ".csv"
+}
+
+// ready makes the folder of the target and reports whether it may be written.
+func (f *layerFlags) ready(target string) error {
+	if f.format == fileProfile {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return fileError("write", target, err)
+	}
+	if f.format == formatLayersCSV {
+		return f.free(target)
+	}
+	return bundleTarget(target, f.resume || f.overwrite)
+}
+
+// writeLayers writes what --format asks for.
+func (a *app) writeLayers(p *profile.Profile, f *layerFlags, target string) error {
+	if err := f.ready(target); err != nil {
 		return err
 	}
-	if f.scaling.asked(f.changed) {
-		return a.scaleLayers(ctx, m, f)
+	if f.format == formatLLMServingSim {
+		return a.writeBundle(p, target, f.resume || f.overwrite)
 	}
-	return nil
-}
-
-// writeLayers writes what --format asks for, below <hardware>/<model>.
-func (a *app) writeLayers(p *profile.Profile, f *layerFlags) ([]string, error) {
-	if f.format == fileProfile {
-		return nil, nil
+	single := p.Filter(func(_ *profile.Header, point *profile.Point) bool {
+		return point.Kind != profile.KindLayer || point.Layer.Sequences <= 1
+	})
+	if n := len(p.Points) - len(single.Points); n > 0 {
+		a.log().Info(fmt.Sprintf("%s has no place for batches of sequences: %d points are in %s only", target, n, f.out))
 	}
-	hardware := f.hardware
-	if hardware == "" {
-		hardware = p.Header.Device.Name
-	}
-	if hardware == "" {
-		hardware = fileName(p.Header.Device.Reported)
-	}
-	if hardware == "" {
-		hardware = "unknown-hardware"
-	}
-	base := filepath.Join(hardware, filepath.FromSlash(p.Header.Deploy.Model))
-	if f.format == formatLayersCSV {
-		name := base + ".csv"
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return nil, fileError("write", name, err)
-		}
-		return []string{name}, a.export(p, formatLayersCSV, name, exportOptions{})
-	}
-	name := filepath.Join(base, variant(p))
-	return []string{name}, a.export(p, formatLLMServingSim, name, exportOptions{})
-}
-
-// variant is the name that LLMServingSim gives to the formats of a profile.
-func variant(p *profile.Profile) string {
-	if p.Header.Deploy.DType == "" {
-		return "bf16"
-	}
-	return string(p.Header.Deploy.DType)
+	return a.export(single, formatLayersCSV, target, exportOptions{})
 }

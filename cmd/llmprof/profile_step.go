@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -85,7 +86,7 @@ func oneEngineModel(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) error {
+func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) (fault error) {
 	grid, err := f.points()
 	if err != nil {
 		return err
@@ -94,14 +95,15 @@ func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) error {
 	if err != nil {
 		return err
 	}
-	model, err := a.engineModel(cat, ref, f.place == "local")
+	model, err := a.engineModel(cat, ref, f.local())
 	if err != nil {
 		return err
 	}
-	driver, where, setup, err := f.open(model)
+	driver, where, setup, err := f.open(ctx, model)
 	if err != nil {
 		return err
 	}
+	defer func() { fault = errors.Join(fault, f.close()) }()
 	if err := able(driver, grid); err != nil {
 		return err
 	}
@@ -110,6 +112,9 @@ func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) error {
 		benchmark = f.out
 		if benchmark == "" {
 			benchmark = fmt.Sprintf("benchmark_data_%s_TP_%d_PP_%d.json", fileName(model.name), f.tp.values[0], f.pp.values[0])
+		}
+		if strings.HasSuffix(benchmark, ".llmprof") || strings.HasSuffix(benchmark, ".gz") {
+			return usage("for example -o benchmark.json", "--format benchmark writes JSON to -o %s, and the profile beside it: name a .json file", benchmark)
 		}
 		f.out = strings.TrimSuffix(benchmark, ".json") + ".llmprof"
 	}
@@ -120,17 +125,17 @@ func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) error {
 		outputFlags: &f.outputFlags, app: a, cat: cat, driver: driver, place: where, setup: setup, model: model.name,
 		tasks: grid.Tasks(f.warmup, f.runs),
 	}
-	outcome, took, err := m.run(ctx)
-	if len(m.profile.Points) == 0 {
-		return err
-	}
-	document := report.Measurement(m.profile, outcome, took.Seconds(), version())
-	document.Place = where.String()
-	document.Files = []string{f.out}
 	if benchmark != "" {
-		if fault := a.writeBenchmark(benchmark, m.profile); fault != nil {
-			return fault
+		if err := f.free(benchmark); err != nil {
+			return err
 		}
+	}
+	outcome, took, err := m.run(ctx)
+	document := report.Measurement(m.profile, outcome, took.Seconds(), version())
+	document.Place, document.Held = where.String(), m.held
+	document.Files = []string{f.out}
+	if benchmark != "" && len(gridPoints(m.profile).Points) > 0 {
+		err = errors.Join(err, a.writeBenchmark(benchmark, m.profile))
 		document.Files = append(document.Files, benchmark)
 	}
 	if err != nil {
@@ -139,7 +144,7 @@ func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) error {
 	if err := a.write(document, report.MeasurementTables(document)...); err != nil {
 		return err
 	}
-	return verdict(outcome, f.out)
+	return verdict(outcome, m.profile, f.out)
 }
 
 // able refuses what an engine cannot measure before it is started.
@@ -170,8 +175,9 @@ func (f *stepFlags) points() (measure.Grid, error) {
 		return grid, usage("", "--warmup is %d: want 0 or more", f.warmup)
 	case f.format != fileProfile && f.format != fileBenchmark:
 		return grid, usage("", "unknown --format %q: want llmprof or benchmark", f.format)
-	case f.resume && f.overwrite:
-		return grid, usage("", "--resume goes on with a profile and --overwrite replaces it: give one of them")
+	}
+	if err := f.outputFlags.validate(); err != nil {
+		return grid, err
 	}
 	if f.grid == "" {
 		return grid, nil
@@ -231,12 +237,17 @@ func parseAxis(text string) ([]int, error) {
 	return values, nil
 }
 
+// gridPoints are the prefill and decode steps of a grid, and what failed of it.
+func gridPoints(p *profile.Profile) *profile.Profile {
+	return p.Filter(func(_ *profile.Header, point *profile.Point) bool {
+		return point.Step != nil && point.Step.BatchSize > 0 && point.Step.Mode != profile.Mixed
+	})
+}
+
 // writeBenchmark writes what the forward-time predictor's format has a place
 // for.
 func (a *app) writeBenchmark(name string, p *profile.Profile) error {
-	kept := p.Filter(func(_ *profile.Header, point *profile.Point) bool {
-		return point.Step != nil && point.Step.BatchSize > 0 && point.Step.Mode != profile.Mixed
-	})
+	kept := gridPoints(p)
 	if len(kept.Points) == 0 {
 		return usage("export --format layers-csv writes layers", "the profile holds no prefill or decode step of a grid, which is what a benchmark file is made of")
 	}

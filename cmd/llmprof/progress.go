@@ -17,6 +17,7 @@ type meter struct {
 	w        io.Writer
 	live     bool // w is a terminal that can move its cursor
 	quiet    bool
+	held     int // points that were there before
 	width    int // of the line that stands on the terminal
 	last     time.Time
 	interval time.Duration
@@ -49,7 +50,7 @@ func (m *meter) show(p measure.Progress, now time.Time) {
 	}
 	m.last = now
 	var b strings.Builder
-	fmt.Fprintf(&b, "[%d/%d] %s", p.Done, p.Total, taskText(p.Task))
+	fmt.Fprintf(&b, "[%d/%d] %s", m.held+p.Done, m.held+p.Total, taskText(p.Task))
 	if p.Failed > 0 {
 		fmt.Fprintf(&b, ", %d failed", p.Failed)
 	}

@@ -112,7 +112,7 @@ func heldOut(t *testing.T, file string, noise float64) {
 	if err := json.Unmarshal([]byte(text), &scores); err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]bool{}
+	seen, busy := map[string]bool{}, ""
 	for _, row := range scores.Rows {
 		if row.Mode == "mixed" {
 			continue
@@ -122,7 +122,7 @@ func heldOut(t *testing.T, file string, noise float64) {
 		switch {
 		case row.MAPE <= mostError:
 		case noise > mostNoise:
-			t.Logf("NOT JUDGED: the machine is too busy (%.1f %% noise) for a bound of %d %%", 100*noise, mostError)
+			busy = fmt.Sprintf("SKIPPED, NOT JUDGED: %s is %.1f %% off, on a machine too busy (%.1f %% noise) for a bound of %d %%", row.Mode, row.MAPE, 100*noise, mostError)
 		default:
 			t.Errorf("%s: the held-out error is %.1f %%, want at most %d", row.Mode, row.MAPE, mostError)
 		}
@@ -138,6 +138,9 @@ func heldOut(t *testing.T, file string, noise float64) {
 			t.Errorf("%s: %s", mode, text)
 		}
 	}
+	if busy != "" && !t.Failed() {
+		t.Skip(busy)
+	}
 }
 
 // realGrid is measured on every engine.
@@ -149,7 +152,7 @@ func TestRealTorch(t *testing.T) {
 	dir, out := tinyFolder(t), t.TempDir()
 	engine := []string{"--engine", "torch", "--program", python, "--device", "cpu", "--dtype", "fp32", "--threads", "1", "--clock", "cpu"}
 	steps, noise := passes(t, 3, append([]string{dir, "--grid", realGrid, "--output-len", "8", "--warmup", "1", "--num-runs", "2"}, engine...)...)
-	heldOut(t, steps, noise)
+	t.Run("held out", func(t *testing.T) { heldOut(t, steps, noise) })
 
 	// Layers: the table, an estimate from it, and the whole model beside it.
 	t.Chdir(out)
@@ -200,7 +203,7 @@ func TestRealNodeLlamaCpp(t *testing.T) {
 	}
 	steps, noise := passes(t, 3, model, "--engine", "node-llama-cpp", "--threads", "1", "--clock", "cpu",
 		"--grid", realGrid, "--output-len", "8", "--warmup", "1", "--num-runs", "2")
-	heldOut(t, steps, noise)
+	t.Run("held out", func(t *testing.T) { heldOut(t, steps, noise) })
 }
 
 func TestRealVLLM(t *testing.T) {
@@ -209,7 +212,7 @@ func TestRealVLLM(t *testing.T) {
 	dir, out := tinyFolder(t), t.TempDir()
 	steps, noise := passes(t, 2, dir, "--engine", "vllm", "--program", vllm, "--device", "cpu", "--dtype", "bf16", "--threads", "1",
 		"--grid", realGrid, "--output-len", "16", "--warmup", "1", "--num-runs", "4", "--max-model-len", "2048", "--max-num-batched-tokens", "4096")
-	heldOut(t, steps, noise)
+	t.Run("held out", func(t *testing.T) { heldOut(t, steps, noise) })
 	var document struct{ Points, Memory int }
 	text := command(t, "import", steps, "-o", filepath.Join(out, "again.llmprof"), "--json")
 	if err := json.Unmarshal([]byte(text), &document); err != nil {

@@ -58,7 +58,7 @@ func sources() []source {
 			},
 		},
 		{
-			"vLLM server log", vllmlog.Detect,
+			serverLogKind, vllmlog.Detect,
 			func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
 				return vllmlog.Read(name, in, vllmlog.Options{KVTokens: opts.kvTokens})
 			},
@@ -78,8 +78,11 @@ func sources() []source {
 	}
 }
 
-// bundleKind is the kind of a folder.
-const bundleKind = "bundle of LLMServingSim"
+// Kinds that are asked for by name: the log of a server, and a folder.
+const (
+	serverLogKind = "vLLM server log"
+	bundleKind    = "bundle of LLMServingSim"
+)
 
 // knownKinds lists the kinds for an error.
 func knownKinds() string {

@@ -46,6 +46,9 @@ between steps is kept with it.`,
 			if len(args) < 2 {
 				return usage("llmprof train CONFIG FILE...", "train wants a name for the predictor and a file of measurements")
 			}
+			if strings.TrimSpace(args[0]) == "" {
+				return usage("", "the predictor's name is empty")
+			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,6 +82,10 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 		if finding.Severity == profile.SeverityError {
 			a.warn(fmt.Sprintf("%s: %d found in the measurements, which cannot be true; see llmprof lint", finding.Rule, finding.Count))
 		}
+	}
+	var run runConditions
+	if text, ok := measured.Header.Metadata[runKey]; ok && json.Unmarshal(text, &run) == nil && run.NumLayers > 0 {
+		a.warn(fmt.Sprintf("the steps are those of the model's first %d layers, not of the whole model", run.NumLayers))
 	}
 	predictors, err := readPredictors(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -38,15 +39,14 @@ type scalingFlags struct {
 func (f *scalingFlags) register(cmd *cobra.Command) {
 	f.min, f.max, f.step = newCount(1, 128), newCount(1, 1024), newCount(1, 128)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.skip, "skip-scaling", false, "do not compare with the whole model")
 	flags.IntVar(&f.numLayers, "scaling-num-layers", 0, "blocks of the whole model that is measured (default: all)")
 	flags.Var(&f.min, "scaling-input-min", "shortest prompt and output to compare at")
 	flags.Var(&f.max, "scaling-input-max", "longest prompt and output to compare at")
 	flags.Var(&f.step, "scaling-input-step", "step between them")
 	flags.IntVar(&f.repeat, "scaling-repeat", 3, "samples of each request")
-	flags.StringVar(&f.out, "scaling-output", "", "scaled CSV to write")
+	flags.StringVar(&f.out, "scaling-output", "", "scaled CSV to write (default: beside the profile, -scaled.csv)")
 	flags.BoolVar(&f.keep, "scaling-add-new-col", false, "keep the measured latencies there and add the scaled ones as a column")
-	onlyOnCommandLine(flags, "skip-scaling", "scaling-num-layers", "scaling-output", "scaling-add-new-col")
+	onlyOnCommandLine(flags, "scaling-num-layers", "scaling-output", "scaling-add-new-col")
 }
 
 // asked reports whether any flag asks for the comparison.
@@ -65,6 +65,8 @@ func (f *scalingFlags) validate() error {
 		return usage("", "--scaling-num-layers is %d: want 0 or more", f.numLayers)
 	case f.repeat < 1:
 		return usage("", "--scaling-repeat is %d: want at least 1", f.repeat)
+	case (f.max.values[0]-f.min.values[0])/f.step.values[0] >= 100:
+		return usage("a larger --scaling-input-step", "the scaling lengths from %d to %d by %d are more than 100, and every combination is measured", f.min.values[0], f.max.values[0], f.step.values[0])
 	case f.max.values[0] < f.min.values[0]:
 		return usage("", "--scaling-input-max is %d and --scaling-input-min %d", f.max.values[0], f.min.values[0])
 	}
@@ -166,6 +168,13 @@ func (a *app) validateLayers(ctx context.Context, file string, f *validateFlags)
 	if (f.model == "") == (f.measured == "") {
 		return usage("", "validate layers compares with a model that it measures (--model) or with requests that were measured (--measured): give one of them")
 	}
+	if f.measured != "" {
+		for _, name := range measuringFlags() {
+			if f.changed(name) {
+				return usage("", "--%s acts on a measurement, and --measured reads one that was made", name)
+			}
+		}
+	}
 	cat, err := a.catalog()
 	if err != nil {
 		return err
@@ -180,7 +189,7 @@ func (a *app) validateLayers(ctx context.Context, file string, f *validateFlags)
 	}
 	var requests []request
 	if f.measured != "" {
-		requests, err = a.readRequestTimes(cat, f.measured)
+		requests, err = a.readRequestTimes(cat, f.measured, p)
 	} else {
 		var facts engine.Facts
 		requests, facts, err = a.measureRequests(ctx, cat, f.model, f.engineFlags, &f.scaling)
@@ -191,41 +200,84 @@ func (a *app) validateLayers(ctx context.Context, file string, f *validateFlags)
 	if err != nil {
 		return err
 	}
-	return a.scale(cat, p, requests, blocks, f.compat, &f.scaling)
+	asked := f.scaling.out != ""
+	if !asked {
+		f.scaling.out = scaledName(file)
+	}
+	document, err := a.scale(cat, p, requests, blocks, f.compat)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(f.scaling.out); err == nil && !asked {
+		a.log().Info(f.scaling.out + " exists and stays as it is; --scaling-output names another")
+	} else if err := a.writeScaled(p, document, &f.scaling); err != nil {
+		if asked {
+			return err
+		}
+		a.warn(fmt.Sprintf("no scaled CSV is written: %v", err))
+	}
+	return a.write(document, report.ScalingTables(*document)...)
+}
+
+// scaledName is the scaled table beside a layer profile.
+func scaledName(file string) string {
+	file = strings.TrimSuffix(strings.TrimRight(file, `/\`), ".gz")
+	return strings.TrimSuffix(file, filepath.Ext(file)) + "-scaled.csv"
+}
+
+// writeScaled writes the layers' times multiplied by the factor.
+func (a *app) writeScaled(p *profile.Profile, document *report.ScalingDocument, f *scalingFlags) error {
+	single := p.Filter(func(_ *profile.Header, point *profile.Point) bool {
+		return point.Kind == profile.KindLayer && point.Layer.Sequences <= 1
+	})
+	if err := a.export(single, formatLayersCSV, f.out, exportOptions{scale: document.Factor, keep: f.keep}); err != nil {
+		return err
+	}
+	document.File = f.out
+	return nil
 }
 
 // scaleLayers is the comparison that profile layers adds.
-func (a *app) scaleLayers(ctx context.Context, m *measurement, f *layerFlags) error {
-	if err := f.scaling.validate(); err != nil {
-		return err
-	}
+func (a *app) scaleLayers(ctx context.Context, m *measurement, f *layerFlags) (*report.ScalingDocument, error) {
 	whole := *f.engineFlags
 	whole.numLayers = f.scaling.numLayers
 	requests, facts, err := a.measureRequests(ctx, m.cat, m.setup.Model, &whole, &f.scaling)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	blocks := f.scaling.numLayers
 	if blocks == 0 {
 		blocks = facts.Layers
 	}
-	if f.scaling.out == "" {
-		f.scaling.out = strings.TrimSuffix(f.out, filepath.Ext(f.out)) + "-scaled.csv"
+	document, err := a.scale(m.cat, m.profile, requests, blocks, false)
+	if err != nil {
+		return nil, err
 	}
-	return a.scale(m.cat, m.profile, requests, blocks, false, &f.scaling)
+	return document, a.writeScaled(m.profile, document, &f.scaling)
+}
+
+// measuringFlags act where requests are measured.
+func measuringFlags() []string {
+	return []string{
+		"engine", "place", "image", "program", "server", "server-log", "device", "dtype", "clock", "threads", "weights", "cuda-graphs",
+		"tensor-parallel-size", "pipeline-parallel-size", "max-model-len", "max-num-batched-tokens", "block-size", "gpu-memory-utilization",
+		"engine-arg", "engine-env", "seed", "start-timeout", "task-timeout",
+		"scaling-input-min", "scaling-input-max", "scaling-input-step", "scaling-repeat",
+	}
 }
 
 // measureRequests runs whole requests on an engine.
-func (a *app) measureRequests(ctx context.Context, cat *catalog.Catalog, ref string, f *engineFlags, scaling *scalingFlags) ([]request, engine.Facts, error) {
+func (a *app) measureRequests(ctx context.Context, cat *catalog.Catalog, ref string, f *engineFlags, scaling *scalingFlags) (_ []request, _ engine.Facts, fault error) {
 	fail := func(err error) ([]request, engine.Facts, error) { return nil, engine.Facts{}, err }
-	model, err := a.engineModel(cat, ref, f.place == "local")
+	model, err := a.engineModel(cat, ref, f.local())
 	if err != nil {
 		return fail(err)
 	}
-	driver, where, setup, err := f.open(model)
+	driver, where, setup, err := f.open(ctx, model)
 	if err != nil {
 		return fail(err)
 	}
+	defer func() { fault = errors.Join(fault, f.close()) }()
 	if !driver.Abilities().Steps {
 		return fail(usage("--engine torch can", "%s cannot time whole steps", driver.Name()))
 	}
@@ -325,8 +377,9 @@ func wholeRuns(p *profile.Point) []unit.Seconds {
 	return out
 }
 
-// readRequestTimes reads requests that were measured.
-func (a *app) readRequestTimes(cat *catalog.Catalog, name string) ([]request, error) {
+// readRequestTimes reads requests that were measured, and says where they were
+// measured on something else than the layers.
+func (a *app) readRequestTimes(cat *catalog.Catalog, name string, layers *profile.Profile) ([]request, error) {
 	in, err := a.openInput(name)
 	if err != nil {
 		return nil, err
@@ -347,6 +400,13 @@ func (a *app) readRequestTimes(cat *catalog.Catalog, name string) ([]request, er
 	p, _, err := a.readMeasurement(name, readOptions{cat: cat})
 	if err != nil {
 		return nil, err
+	}
+	for _, pair := range []struct{ what, a, b string }{
+		{"model", layers.Header.Deploy.Model, p.Header.Deploy.Model}, {"device", layers.Header.Device.Reported, p.Header.Device.Reported},
+	} {
+		if pair.a != "" && pair.b != "" && pair.a != pair.b {
+			a.warn(fmt.Sprintf("the layers are of %s %s, the requests of %s: the factor compares different things", pair.what, pair.a, pair.b))
+		}
 	}
 	requests := requestsOf(p.Points)
 	if len(requests) == 0 {
@@ -403,35 +463,26 @@ func parseRequestTimes(name string, r io.Reader) ([]request, error) {
 }
 
 // scale compares requests with a layer profile and reports the factor.
-func (a *app) scale(cat *catalog.Catalog, p *profile.Profile, requests []request, blocks int, compat bool, f *scalingFlags) error {
+func (a *app) scale(cat *catalog.Catalog, p *profile.Profile, requests []request, blocks int, compat bool) (*report.ScalingDocument, error) {
 	if blocks == 0 {
 		model, err := cat.Model(p.Header.Deploy.Model)
 		if err != nil {
-			return usage("give --num-layers", "how many blocks the model %q has is not known: %w", p.Header.Deploy.Model, err)
+			return nil, usage("give --num-layers", "how many blocks the model %q has is not known: %w", p.Header.Deploy.Model, err)
 		}
 		blocks = model.NumLayers
 	}
 	table, err := layers.New(slices.Values(singleSequences(p.Points)), layers.Options{TensorParallel: p.Header.Deploy.TensorParallel})
 	if err != nil {
-		return usage("", "%w", err)
+		return nil, usage("", "%w", err)
 	}
 	var keys []report.ScalingKeys
 	var pairs, prefills, decodes []layers.Pair
 	for _, r := range requests {
-		// Points that the profile lacks are looked up between the others; the
-		// second head of --compat goes on top of what was found.
-		t, err := table.Estimate(blocks, r.input, r.output, false)
+		t, err := table.Estimate(blocks, r.input, r.output, compat)
 		if err != nil {
-			return usage(hintOf(err), "%d tokens in, %d out: %w", r.input, r.output, err)
+			return nil, usage((&layerQuery{compat: compat}).advice(err), "%d tokens in, %d out: %w", r.input, r.output, err)
 		}
 		estimated := t.EndToEnd.Value
-		if compat {
-			exact, err := table.Estimate(blocks, r.input, r.output, true)
-			if err != nil {
-				return usage("a profile that lacks points answers only without --compat", "%d tokens in, %d out: %w", r.input, r.output, err)
-			}
-			t, estimated = exact, exact.EndToEnd.Value
-		}
 		measured := meanSeconds(r.total)
 		keys = append(keys, report.ScalingKeys{
 			InputLen: r.input, OutputLen: r.output, MeasuredMs: measured.Milliseconds(), EstimatedMs: estimated.Milliseconds(), Factor: float64(measured / estimated),
@@ -446,7 +497,7 @@ func (a *app) scale(cat *catalog.Catalog, p *profile.Profile, requests []request
 	}
 	factor, err := layers.ScalingFactor(pairs)
 	if err != nil {
-		return usage("", "%w", err)
+		return nil, usage("", "%w", err)
 	}
 	document := report.Scaling(keys, factor, version())
 	document.Model, document.Device, document.NumLayers, document.Compat = p.Header.Deploy.Model, p.Header.Device.Reported, blocks, compat
@@ -458,13 +509,7 @@ func (a *app) scale(cat *catalog.Catalog, p *profile.Profile, requests []request
 			*part.into = &v
 		}
 	}
-	if f.out != "" {
-		if err := a.export(p, formatLayersCSV, f.out, exportOptions{scale: factor, keep: f.keep}); err != nil {
-			return err
-		}
-		document.File = f.out
-	}
-	return a.write(document, report.ScalingTables(document)...)
+	return &document, nil
 }
 
 func meanSeconds(times []unit.Seconds) unit.Seconds {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/profile"
 )
@@ -43,10 +44,11 @@ func (bench) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 	switch {
 	case setup.Model == "":
 		return nil, fail("no model is named: want a .gguf file")
-	case setup.NumLayers > 0:
-		return nil, fail("a GGUF file is measured as it is, it cannot be cut to its first %d layers", setup.NumLayers)
 	case setup.Clock != "" && setup.Clock != profile.ClockWall:
 		return nil, fail("it times with the clock %s, not %s", profile.ClockWall, setup.Clock)
+	}
+	if err := refuse(unapplied(setup)...); err != nil {
+		return nil, fail("%w", err)
 	}
 	s := &benchSession{place: place, setup: setup, program: cmp.Or(setup.Program, program), redactor: engine.NewRedactor(setup.Env...)}
 	s.start, s.task = cmp.Or(setup.StartTimeout, 15*time.Minute), cmp.Or(setup.TaskTimeout, 10*time.Minute)
@@ -58,7 +60,7 @@ func (bench) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 		s.facts.Warnings = append(s.facts.Warnings, "this llama-bench is too old to decode after a prompt (it has no --n-depth): prompts only")
 	}
 	var first *profile.Profile
-	err = s.run(ctx, s.start, []string{"-p", "1", "-n", "0", "-r", "1"}, func(p *profile.Profile) error {
+	err = s.run(ctx, s.start, shortest(), func(p *profile.Profile) error {
 		first = cmp.Or(first, p)
 		return nil
 	})
@@ -70,6 +72,23 @@ func (bench) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 	}
 	s.readFacts(first)
 	return s, nil
+}
+
+// unapplied is what has no place on llama-bench's command line.
+func unapplied(setup engine.Setup) []option {
+	d := setup.Deploy
+	return append(
+		common(setup, "leave it out; llama-bench takes all devices, and --engine-arg -sm --engine-arg row splits each layer over them"),
+		option{
+			d.KVCacheDType != "" && cacheType(d.KVCacheDType) == "",
+			fmt.Sprintf("KV cache of %s: llama.cpp's formats have names of their own", d.KVCacheDType),
+			"--engine-arg -ctk --engine-arg q4_0 --engine-arg -ctv --engine-arg q4_0, or another that llama.cpp knows",
+		},
+		option{
+			d.MaxModelLen != 0, fmt.Sprintf("--max-model-len %d: llama-bench makes each context as long as its test", d.MaxModelLen),
+			"leave it out, or bound the grid",
+		},
+	)
 }
 
 // startError finds what mends a failure of the first run.
@@ -140,12 +159,19 @@ func (s *benchSession) readFacts(p *profile.Profile) {
 	if size, err := strconv.ParseInt(string(h.Metadata["model_size"]), 10, 64); err == nil && size > 0 {
 		f.Memory = append(f.Memory, profile.Point{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryWeights, Bytes: size}})
 	}
-	f.Deploy = s.setup.Deploy
-	f.Deploy.Model = cmp.Or(f.Deploy.Model, s.setup.Model)
-	f.Deploy.Engine, f.Deploy.EngineVersion = f.Engine, f.Version
-	f.Deploy.DType = cmp.Or(h.Deploy.DType, f.Deploy.DType)
-	f.Deploy.Quantization = cmp.Or(h.Deploy.Quantization, f.Deploy.Quantization)
-	f.Deploy.KVCacheDType = cmp.Or(h.Deploy.KVCacheDType, f.Deploy.KVCacheDType)
+	// Formats are the file's and what the program says that it uses.
+	asked := s.setup.Deploy
+	f.Deploy = deploy.Config{
+		Model: cmp.Or(asked.Model, s.setup.Model), Engine: f.Engine, EngineVersion: f.Version,
+		TensorParallel: asked.TensorParallel, PipelineParallel: asked.PipelineParallel, // of which there is no more than 1
+		DType: h.Deploy.DType, Quantization: h.Deploy.Quantization, KVCacheDType: h.Deploy.KVCacheDType,
+	}
+	if asked.MaxNumBatchedTokens > 0 {
+		f.Deploy.MaxNumBatchedTokens = asked.MaxNumBatchedTokens
+		if n, err := strconv.Atoi(string(h.Metadata["n_ubatch"])); err == nil && n > 0 {
+			f.Deploy.MaxNumBatchedTokens = n
+		}
+	}
 }
 
 // arguments are those of every run.
@@ -188,8 +214,12 @@ func cacheType(t catalog.DType) string {
 	return ""
 }
 
-// group is a set of tasks that two runs of the program measure: the prompts,
-// and the decoding of the same number of tokens after each.
+// maxGroup is how many tasks share the loading of the model, which is also how
+// many may be lost when a run is stopped.
+const maxGroup = 4
+
+// group is a few tasks that two runs of the program measure: the prompts, and
+// the decoding of the same number of tokens after each.
 type group struct {
 	output, runs int
 	tasks        []*pending
@@ -207,7 +237,7 @@ func (p *pending) fail(reason string) {
 	p.Failure, p.prompted, p.done = reason, true, true
 }
 
-// groups sorts tasks by what runs can share, in the order of the first of each.
+// groups cuts tasks, in their order, into those that runs can share.
 func groups(tasks []engine.Task) []group {
 	var list []group
 	for _, t := range tasks {
@@ -218,21 +248,22 @@ func groups(tasks []engine.Task) []group {
 			p.fail(engine.FailureException + "llama-bench measures steps of at least one sequence, token and run")
 		case t.Step.BatchSize > 1:
 			p.fail(engine.FailureLimits)
-		default:
+		}
+		if t.Step != nil {
 			output = t.Step.OutputLen
 		}
-		at := slices.IndexFunc(list, func(g group) bool { return g.output == output && g.runs == t.Runs })
-		if at < 0 {
-			at = len(list)
+		last := len(list) - 1
+		if last < 0 || len(list[last].tasks) == maxGroup || list[last].output != output || list[last].runs != t.Runs {
 			list = append(list, group{output: output, runs: t.Runs})
+			last++
 		}
-		list[at].tasks = append(list[at].tasks, p)
+		list[last].tasks = append(list[last].tasks, p)
 	}
 	return list
 }
 
-// Run measures the tasks, those with equal output length and runs together; a
-// result is emitted as soon as the decoding of its task is measured.
+// Run measures the tasks in their order, a few at a time; a result is emitted
+// as soon as the decoding of its task is measured.
 func (s *benchSession) Run(ctx context.Context, tasks []engine.Task, emit func(engine.Result) error) error {
 	for _, g := range groups(tasks) {
 		if err := s.measure(ctx, g, emit); err != nil {
@@ -244,8 +275,18 @@ func (s *benchSession) Run(ctx context.Context, tasks []engine.Task, emit func(e
 
 // measure runs one group.
 func (s *benchSession) measure(ctx context.Context, g group, emit func(engine.Result) error) error {
+	for _, p := range g.tasks {
+		if p.done {
+			if err := emit(p.Result); err != nil {
+				return err
+			}
+		}
+	}
 	for _, decode := range []bool{false, true} {
 		for {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			var open []*pending
 			for _, p := range g.tasks {
 				if !p.prompted || decode && !p.done {
@@ -257,22 +298,6 @@ func (s *benchSession) measure(ctx context.Context, g group, emit func(engine.Re
 			}
 			if err := s.part(ctx, g, open, decode, emit); err != nil {
 				return err
-			}
-		}
-		if decode {
-			break
-		}
-		for _, p := range g.tasks {
-			if !p.done && (g.output == 1 || !s.depths) {
-				p.done = true
-				if g.output > 1 {
-					p.Failure = engine.FailureRuntime + "this llama-bench is too old to decode after a prompt"
-				}
-			}
-			if p.done {
-				if err := emit(p.Result); err != nil {
-					return err
-				}
 			}
 		}
 	}
@@ -302,7 +327,7 @@ func (s *benchSession) part(ctx context.Context, g group, tasks []*pending, deco
 			}
 			p := left[i]
 			left = slices.Concat(left[:i], left[i+1:])
-			p.take(point)
+			p.take(point, s.depths)
 			if p.done {
 				refused = emit(p.Result)
 				if refused != nil {
@@ -321,25 +346,53 @@ func (s *benchSession) part(ctx context.Context, g group, tasks []*pending, deco
 		return nil
 	}
 	// Tests run in the order of the list, so the program was at the first of
-	// those that are left.
-	reason := failure(end)
-	p := left[0]
-	if problem := engine.Unusable(end); problem != "" {
-		return end
+	// those that are left, unless it cannot run at all.
+	if err := s.alive(ctx, end); err != nil {
+		return err
 	}
-	p.fail(reason)
-	if decode {
-		return emit(p.Result)
-	}
-	return nil // emitted with the others that are done after the prompts
+	left[0].fail(failure(end))
+	return emit(left[0].Result)
 }
 
-// take books a measured point on its task.
-func (p *pending) take(point profile.Point) {
+// alive returns nil where a run's end is its task's own affair: where the
+// program still runs the shortest test there is.
+func (s *benchSession) alive(ctx context.Context, end error) error {
+	died := &engine.DiedError{Engine: program, OutOfMemory: outOfMemory(end), Err: end}
+	if engine.Unusable(end) != "" || errors.As(end, new(*engine.DiedError)) {
+		return died
+	}
+	tested := false
+	err := s.run(ctx, s.start, shortest(), func(*profile.Profile) error {
+		tested = true
+		return nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case tested && err == nil:
+		return nil
+	case err == nil:
+		err = errors.New("it printed no result")
+	}
+	died.OutOfMemory = outOfMemory(err)
+	died.Err = fmt.Errorf("the shortest test fails: %w; before that: %s", err, failure(end))
+	return died
+}
+
+// shortest are the arguments of the shortest test there is.
+func shortest() []string { return []string{"-p", "1", "-n", "0", "-r", "1"} }
+
+// take books a measured point on its task; depths says that the program can
+// decode after a prompt.
+func (p *pending) take(point profile.Point, depths bool) {
 	step := p.Task.Step.PrefillStep()
-	if point.Step.Mode == profile.Decode {
+	p.done = p.Task.Step.OutputLen == 1
+	switch {
+	case point.Step.Mode == profile.Decode:
 		step = p.Task.Step.DecodeStep()
 		p.done = true
+	case !p.done && !depths:
+		p.fail(engine.FailureRuntime + "this llama-bench is too old to decode after a prompt")
 	}
 	point.Step, point.Origin, point.Extra = &step, "", nil
 	p.Points = append(p.Points, point)

@@ -18,4 +18,12 @@
 //
 // Both measure a GGUF file as it is, with its own weights. A decode point
 // stands for output − 1 single steps and is taken at their mean context.
+//
+// llama-bench loads the model with each process, so a few tasks share one; more
+// would be lost when a run is stopped. A task that fails is followed by the
+// shortest test there is: where that fails too, the fault is not the task's and
+// the session ends.
+//
+// What a deployment asks for and llama.cpp would not do is refused before the
+// start; the profile's deployment is what really ran.
 package llamacpp

@@ -35,7 +35,10 @@ func (node) Start(ctx context.Context, place engine.Place, setup engine.Setup) (
 	if setup.Model == "" {
 		return nil, errors.New("start node-llama-cpp: no model is named: want a .gguf file")
 	}
-	setup.Deploy.Engine = "llama.cpp"
+	if err := refuse(unspoken(setup)...); err != nil {
+		return nil, fmt.Errorf("start node-llama-cpp on %s: %w", place, err)
+	}
+	setup.Deploy.Engine, setup.Deploy.Device = "llama.cpp", ""
 	dir, remove, err := place.TempDir(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start node-llama-cpp on %s: %w", place, err)
@@ -57,6 +60,23 @@ func (node) Start(ctx context.Context, place engine.Place, setup engine.Setup) (
 		return nil, errors.Join(err, remove())
 	}
 	return &nodeSession{Session: session, remove: sync.OnceValue(remove)}, nil
+}
+
+// unspoken is what the probe is not told, or does not apply.
+func unspoken(setup engine.Setup) []option {
+	d := setup.Deploy
+	return append(
+		common(setup, "leave it out; llama.cpp takes all devices by itself"),
+		option{
+			d.KVCacheDType != "", fmt.Sprintf("KV cache of %s: node-llama-cpp keeps it in fp16", d.KVCacheDType),
+			"leave it out, or measure with --engine llama-bench",
+		},
+		option{
+			d.MaxNumBatchedTokens > 0 && d.MaxNumBatchedTokens < setup.MaxBatch,
+			fmt.Sprintf("--max-num-batched-tokens %d: a decode step of %d sequences has more tokens", d.MaxNumBatchedTokens, setup.MaxBatch),
+			"ask for as many tokens as sequences at least, or bound the grid",
+		},
+	)
 }
 
 // nodeSession removes the probe's folder at its end.

@@ -37,7 +37,7 @@ func (s *benchSession) begin(ctx context.Context, args []string) (engine.Process
 }
 
 // missing gives the absence of the program a remedy, however the place tells
-// it.
+// it; other errors stay as they are.
 func (s *benchSession) missing(err error) error {
 	unusable, ok := errors.AsType[*engine.UnusableError](err)
 	exit, ended := errors.AsType[*engine.ExitError](err)
@@ -85,7 +85,7 @@ func (e *timeoutError) Error() string { return fmt.Sprintf("no result within %v"
 func (s *benchSession) run(ctx context.Context, limit time.Duration, args []string, take func(*profile.Profile) error) error {
 	process, err := s.begin(ctx, append(s.arguments(), args...))
 	if err != nil {
-		return err
+		return &engine.DiedError{Engine: program, Err: err} // it was there before
 	}
 	lines, quit := make(chan []byte), make(chan struct{})
 	go scan(process.Stdout(), lines, quit)
@@ -96,7 +96,7 @@ func (s *benchSession) run(ctx context.Context, limit time.Duration, args []stri
 		_ = process.Wait() // that it was stopped is no news
 		return err
 	}
-	return process.Wait()
+	return s.missing(process.Wait())
 }
 
 // scan hands over the lines of a text, and drops what comes after quit. It

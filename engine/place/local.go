@@ -51,6 +51,9 @@ func lookEnv(env []string, name string) string {
 // String is "local".
 func (*LocalPlace) String() string { return "local" }
 
+// Redactor knows the secrets of the environment that the processes get.
+func (l *LocalPlace) Redactor() *engine.Redactor { return l.redactor }
+
 // Available returns nil: this machine is there.
 func (*LocalPlace) Available(ctx context.Context) error { return ctx.Err() }
 

@@ -47,6 +47,10 @@ type link interface {
 // String names the place as [Parse] reads it.
 func (r *Remote) String() string { return r.name }
 
+// Redactor knows the secrets of the environment that leads to the place, and of
+// the image where one is started.
+func (r *Remote) Redactor() *engine.Redactor { return r.redactor }
+
 // Available finds out whether a shell can be started at the place.
 func (r *Remote) Available(ctx context.Context) error {
 	s, err := r.run(ctx, func(mark string) string { return "echo " + mark + " here\n" })

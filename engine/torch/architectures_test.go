@@ -120,6 +120,7 @@ func TestRealArchitectures(t *testing.T) {
 	var answers []struct {
 		Layers, Attention, Warnings []string
 		Same                        bool
+		Held                        string
 		Blocks, Context             int
 		Samples                     []any
 		Fatal, Message, Hint        string
@@ -149,6 +150,13 @@ func TestRealArchitectures(t *testing.T) {
 			}
 			if diff := cmp.Diff(append([]string{noGraphs}, a.warnings...), got.Warnings); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			held := "[7, 7, 7]"
+			if len(a.warnings) > 0 && strings.Contains(strings.Join(a.warnings, " "), "transformers' own") {
+				held = "refused"
+			}
+			if got.Held != held {
+				t.Errorf("a step that is repeated attends over %s tokens, want %s", got.Held, held)
 			}
 			if !got.Same {
 				t.Error("the logits differ from those over transformers' own cache")

@@ -82,6 +82,8 @@ class Timer:
     setting one costs no waiting; the other clocks wait for the device first.
     """
 
+    short = 0  # times that were too short to see, since they were told
+
     def __init__(self, torch: Any, device: Any, clock: str):
         self.torch, self.device = torch, device
         self.clock = clock or ("device" if device.type == "cuda" else "wall")
@@ -113,7 +115,17 @@ class Timer:
     def seconds(self, begin: Any, end: Any) -> float:
         """The time between two marks; the device has passed both."""
         taken = begin.elapsed_time(end) / 1e3 if self.clock == "device" else (end - begin) / 1e9
-        return max(taken, self.resolution)  # what is too short to see took some time all the same
+        if taken >= self.resolution:
+            return taken
+        self.short += 1
+        return self.resolution  # what is too short to see took some time all the same
+
+    def news(self) -> List[str]:
+        """A warning where times were too short to see since the last one."""
+        short, self.short = self.short, 0
+        if not short:
+            return []
+        return [f"{short} times were shorter than the timer's step and stand as one step of {self.resolution:g} s"]
 
     def time(self, work: Callable[[], Any]) -> float:
         self.sync()
@@ -188,6 +200,7 @@ class Model:
         self.graphs = bool(request.get("cuda_graphs")) and self.device.type == "cuda"
         if request.get("cuda_graphs") and not self.graphs:
             self.warn("CUDA graphs need a CUDA device: decode steps run without them")
+        self.weights = "loaded" if request.get("load_weights") else "random"
         self.module = self._build(request)
         self.config = self.module.config.get_text_config()  # loading weights copies it
         parameters = inspect.signature(self.module.forward).parameters
@@ -207,7 +220,7 @@ class Model:
     def news(self) -> List[str]:
         """The warnings that were not told yet."""
         new, self.told = self.warnings[self.told :], len(self.warnings)
-        return new
+        return new + self.timer.news()
 
     def _config(self, name: str) -> Any:
         asked = (os.environ.get(v, "").upper() for v in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
@@ -350,22 +363,39 @@ class Model:
         return lambda: self.forward(token, cache)
 
     def _capture(self, token: Any, cache: Any, inputs: int, outputs: int) -> Callable[[], Any]:
-        """Captures a decode step over a static cache that holds the prompt."""
+        """Captures one decode step over the mean context of them all.
+
+        A graph repeats what was captured: every replay attends over the same
+        tokens, so they have to be as many as the point is recorded for.
+        """
         torch, trial = self.torch, 3
-        static = self.transformers.StaticCache(config=self.config, max_cache_len=inputs + outputs + trial)
-        places = torch.arange(inputs, device=self.device)
-        for i, layer in enumerate(cache.layers):
-            static.update(layer.keys, layer.values, i, {"cache_position": places})
+        held = self.held(token, cache, inputs, inputs + outputs // 2)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(trial):
-                self.forward(token, static)
+                held()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self.forward(token, static)
+            held()
         return graph.replay
+
+    def held(self, token: Any, cache: Any, filled: int, attended: int) -> Callable[[], Any]:
+        """A decode step that attends over the same number of tokens, its own
+        among them, however often it runs. The cache holds the filled ones."""
+        if not all(isinstance(layer, probe_cache.Reserved) for layer in getattr(cache, "layers", [None])):
+            raise ValueError("layers of this model keep a KV cache that no step can be repeated on")
+        with self.torch.inference_mode():
+            for layer in cache.layers:
+                layer.stuff(filled, attended)
+
+        def step() -> Any:
+            for layer in cache.layers:
+                layer.cut(attended - 1)
+            return self.forward(token, cache)
+
+        return step
 
     def rewound(self, cache: Any, sequences: int, context: int, length: int) -> Any:
         """A used cache as it was before, or a new one for what cannot forget."""
@@ -390,6 +420,16 @@ class Model:
             own.fill(other.keys, other.values, context)
         return cache
 
+    def by_profiler(self) -> bool:
+        """Whether layers are timed by their kernels.
+
+        On a GPU events around a small layer time the host that launches it, not
+        the device that waits.
+        """
+        if self.args.profiler or self.args.events:
+            return self.args.profiler
+        return self.device.type == "cuda" and self.timer.clock == "device"
+
     def facts(self) -> dict:
         torch = self.torch
         libraries = {
@@ -405,9 +445,12 @@ class Model:
             "device": self.device.type,
             "device_count": 1,
             "clock": self.timer.clock,
-            "timer": self.timer.name,
+            "timer": self.timer.name + (", layers: torch.profiler" if self.by_profiler() else ""),
             "timer_resolution_s": self.timer.resolution,
             "dtype": self.dtype_name,
+            "weights": self.weights,
+            "tensor_parallel_size": 1,
+            "pipeline_parallel_size": 1,
             "max_model_len": self.max_len,
             "num_layers": getattr(self.config, "num_hidden_layers", None) or 0,
             "weights_bytes": weights_bytes(self.module),
@@ -514,7 +557,9 @@ def parse_args(args: List[str]) -> argparse.Namespace:
     parser.error = refuse  # type: ignore[assignment,method-assign]
     parser.add_argument("--attn", default="sdpa", help="attention implementation of transformers")
     parser.add_argument("--trust-remote-code", action="store_true")
-    parser.add_argument("--profiler", action="store_true", help="time layers with torch.profiler")
+    layers = parser.add_mutually_exclusive_group()
+    layers.add_argument("--profiler", action="store_true", help="time layers by the kernels that torch.profiler sees")
+    layers.add_argument("--events", action="store_true", help="time layers by marks around their modules")
     return parser.parse_args(args)
 
 

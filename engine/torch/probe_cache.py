@@ -48,6 +48,11 @@ def reserved_layer(utils: Any) -> type:
                 room.uniform_(-1, 1)
             self._show(context)
 
+        def stuff(self, begin: int, end: int) -> None:
+            """Holds random tokens from one place to another."""
+            for room in self.room:
+                room[:, :, begin:end].uniform_(-1, 1)
+
         def cut(self, context: int) -> None:
             """Forgets all tokens but the first ones."""
             if self.room is not None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import re
+import statistics
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 # What models call the same thing, by the place in the block.
 ATTENTION_NAMES = {
@@ -33,17 +34,27 @@ def time_layers(model: Any, tokens: int, context: int, sequences: int, warmup: i
     """Times every layer over whole forward passes; one sample a pass."""
     model.check(tokens + context)
     plan = Plan(model)
-    recorder = ProfilerRecorder(model) if model.args.profiler else MarkRecorder(model)
+    recorder = ProfilerRecorder(model) if model.by_profiler() else MarkRecorder(model)
     inputs = model.tokens(sequences, tokens)
     cache = model.filled_cache(sequences, context, tokens)
+
+    def rewind() -> None:
+        nonlocal cache
+        cache = model.rewound(cache, sequences, context, tokens)
+
+    def work() -> None:
+        model.forward(inputs, cache)
+
     samples: Dict[str, List[float]] = collections.OrderedDict()
     with plan.watched(recorder):
-        for run in range(warmup + runs):
-            times = recorder.run(lambda: model.forward(inputs, cache))
-            cache = model.rewound(cache, sequences, context, tokens)
-            if run >= warmup:
-                for name, t in plan.complete(times).items():
-                    samples.setdefault(name, []).append(t)
+        for times in recorder.passes(work, rewind, warmup, runs):
+            for name, t in plan.complete(times).items():
+                samples.setdefault(name, []).append(t)
+    whole = []
+    for _ in range(min(warmup, 1) + min(runs, WHOLE_PASSES)):
+        whole.append(model.timer.time(work))
+        rewind()
+    compare(model, plan, samples, statistics.median(whole[min(warmup, 1) :]), f"{sequences} x {tokens} tokens after {context}")
     if plan.rotary and "rope" not in samples:
         model.warn("rope is missing: the rotary embedding of this model is no function of its own")
     return [
@@ -58,12 +69,32 @@ def time_layers(model: Any, tokens: int, context: int, sequences: int, warmup: i
     ]
 
 
+# Passes without any mark, to hold the layers against.
+WHOLE_PASSES = 5
+
+
+def compare(model: Any, plan: "Plan", samples: Dict[str, List[float]], whole: float, shape: str) -> None:
+    """Warns where the layers take longer than the pass that they are parts of."""
+    if not plan.alike:
+        return
+    outer = {name for name, _ in plan.outer}
+    times = {name: statistics.median(t) for name, t in samples.items()}
+    total = sum(t * (1 if name in outer else len(plan.blocks)) for name, t in times.items())
+    if total > 1.05 * whole:  # what is less is scatter
+        model.warn(
+            f"{shape}: the layers take {1e3 * total:.4g} ms together, a whole pass without marks {1e3 * whole:.4g} ms: "
+            "the time of setting marks is among theirs"
+        )
+
+
 class MarkRecorder:
     """Times spans by marks of the model's clock."""
 
     def __init__(self, model: Any):
         self.timer = model.timer
         self.spans: List[Tuple[str, Any, Any]] = []
+        if model.device.type == "cuda":
+            model.warn("layers are timed by marks around their modules: a small one shows the time that the host takes to launch it")
 
     def begin(self, name: str) -> Any:
         return self.timer.mark()
@@ -71,50 +102,88 @@ class MarkRecorder:
     def end(self, name: str, begun: Any) -> None:
         self.spans.append((name, begun, self.timer.mark()))
 
-    def run(self, work: Callable[[], Any]) -> Dict[str, float]:
-        """Does the work and returns the time of each name, in order."""
-        self.spans.clear()
-        self.timer.sync()
-        work()
-        self.timer.sync()
-        times: Dict[str, float] = {}
-        for name, begin, end in self.spans:
-            times[name] = times.get(name, 0.0) + self.timer.seconds(begin, end)
-        return times
+    def passes(self, work: Callable[[], Any], rewind: Callable[[], Any], warmup: int, runs: int) -> Iterator[Dict[str, float]]:
+        """Does the work again and again; yields the time of each name, in order."""
+        for run in range(warmup + runs):
+            self.spans.clear()
+            self.timer.sync()
+            work()
+            self.timer.sync()
+            rewind()
+            if run < warmup:
+                continue
+            times: Dict[str, float] = {}
+            for name, begin, end in self.spans:
+                times[name] = times.get(name, 0.0) + self.timer.seconds(begin, end)
+            yield times
 
 
 class ProfilerRecorder:
     """Times spans by the kernels that torch.profiler sees in them."""
 
+    # Passes under one start of the profiler, whose events wait in memory.
+    TOGETHER = 10
+
     def __init__(self, model: Any):
-        self.torch, self.timer = model.torch, model.timer
+        self.model, self.torch, self.timer = model, model.torch, model.timer
         self.cuda = model.device.type == "cuda"
+        self.run = 0
         if self.cuda and self.timer.clock != "device":
             raise ValueError("--profiler reads the device's clock: measure with clock device")
 
     def begin(self, name: str) -> Any:
-        span = self.torch.profiler.record_function("llmprof:" + name)
+        span = self.torch.profiler.record_function(f"{SPAN}{self.run}:{name}")
         span.__enter__()
         return span
 
     def end(self, name: str, begun: Any) -> None:
         begun.__exit__(None, None, None)
 
-    def run(self, work: Callable[[], Any]) -> Dict[str, float]:
+    def passes(self, work: Callable[[], Any], rewind: Callable[[], Any], warmup: int, runs: int) -> Iterator[Dict[str, float]]:
         activity = self.torch.profiler.ProfilerActivity
-        with self.torch.profiler.profile(activities=[activity.CPU] + [activity.CUDA] * self.cuda) as profiler:
+        activities = [activity.CPU] + [activity.CUDA] * self.cuda
+        for _ in range(warmup):
             work()
-            self.timer.sync()
-        times: Dict[str, float] = {}
-        for e in profiler.key_averages():
-            if not e.key.startswith("llmprof:"):
-                continue
-            total = e.cpu_time_total
-            if self.cuda:
-                total = getattr(e, "device_time_total", 0) or getattr(e, "cuda_time_total", 0)
-            if total > 0:
-                times[e.key[len("llmprof:"):]] = total / 1e6
-        return times
+            rewind()
+        while runs > 0:
+            count = min(runs, self.TOGETHER)
+            runs -= count
+            with self.torch.profiler.profile(activities=activities) as profiler:
+                for self.run in range(count):
+                    work()
+                    self.timer.sync()
+                    rewind()
+            yield from self.times(profiler.events(), count)
+
+    def times(self, events: Iterable[Any], count: int) -> List[Dict[str, float]]:
+        """The time of each name in each pass, in the order of the names' first spans."""
+        found: List[Dict[str, float]] = [{} for _ in range(count)]
+        spans = [e for e in events if e.name.startswith(SPAN) and "CPU" in str(e.device_type)]
+        for e in sorted(spans, key=lambda e: e.time_range.start):
+            run, name = e.name[len(SPAN) :].split(":", 1)
+            taken = kernel_time(e) if self.cuda else e.cpu_time_total
+            times = found[int(run)]
+            times[name] = times.get(name, 0.0) + taken / 1e6
+        if not any(t > 0 for times in found for t in times.values()):
+            raise RuntimeError("torch.profiler sees no kernels here: time layers by events instead, with the argument --events")
+        idle = sorted({name for times in found for name, t in times.items() if t <= 0})
+        if idle:
+            self.model.warn(f"{', '.join(idle)}: no kernel ran in some passes, so that there is no time to record")
+        return [{name: t for name, t in times.items() if t > 0} for times in found]
+
+
+# What the names of our spans begin with.
+SPAN = "llmprof:"
+
+
+def kernel_time(event: Any) -> float:
+    """The microseconds of all kernels that were launched in a span.
+
+    On the device's side the profiler repeats our spans, gaps between kernels
+    included; these are left out.
+    """
+    own = sum(k.duration for k in event.kernels if not k.name.startswith(SPAN))
+    return own + sum(kernel_time(child) for child in event.cpu_children)
 
 
 class Plan:
@@ -125,7 +194,7 @@ class Plan:
         whole = model.module
         self.decoder = whole.get_decoder() if hasattr(whole, "get_decoder") else whole.base_model
         self.blocks = find_blocks(self.decoder, model.config.num_hidden_layers)
-        self.block = common_block(model, self.blocks)
+        self.block, self.alike = common_block(model, self.blocks)
         children = list(self.block.children())
         self.attention = next((m for m in children if "attention" in type(m).__name__.lower()), None)
         self.eager = getattr(model.config, "_attn_implementation", "") == "eager"
@@ -134,7 +203,8 @@ class Plan:
         self.attention_parts = ("qk_matmul", "softmax", "sv_matmul") if self.split else ("attn",)
         self.rotary = any("Rotary" in type(m).__name__ for m in self.decoder.modules())
         self.inside = False  # the watched block runs
-        self.modules = list(self._outer()) + list(self._inner())
+        self.outer = list(self._outer())
+        self.modules = self.outer + list(self._inner())
 
     def _outer(self) -> Iterator[Tuple[str, Any]]:
         """What runs once a pass."""
@@ -307,13 +377,13 @@ def find_blocks(decoder: Any, layers: int) -> Any:
     raise ValueError(f"{type(decoder).__name__} holds no list of {layers} blocks to time the layers of")
 
 
-def common_block(model: Any, blocks: Any) -> Any:
-    """The first block of the most frequent kind."""
+def common_block(model: Any, blocks: Any) -> Tuple[Any, bool]:
+    """The first block of the most frequent kind, and whether there is no other."""
     kinds = [tuple((p, type(m).__name__) for p, m in b.named_modules()) for b in blocks]
     (kind, count), *rest = collections.Counter(kinds).most_common()
     if rest:
         model.warn(f"blocks differ: the layers of the kind that {count} of {len(kinds)} blocks have are timed")
-    return blocks[kinds.index(kind)]
+    return blocks[kinds.index(kind)], not rest
 
 
 def layer_name(path: str, in_attention: bool) -> str:

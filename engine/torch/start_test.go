@@ -1,10 +1,15 @@
 package torch_test
 
 import (
+	"encoding/json"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/engine"
@@ -16,13 +21,50 @@ import (
 
 func TestStartRefusesOtherDeployments(t *testing.T) {
 	for want, setup := range map[string]engine.Setup{
-		"no model is named":      {},
-		"tensor parallel size 2": {Model: "m", Deploy: deploy.Config{TensorParallel: 2}},
-		"quantisation awq":       {Model: "m", Deploy: deploy.Config{Quantization: "awq"}},
-		"a KV cache in fp8":      {Model: "m", Deploy: deploy.Config{KVCacheDType: "fp8"}},
+		"no model is named":                     {},
+		"pipeline parallel size 2":              {Model: "m", Deploy: deploy.Config{PipelineParallel: 2}},
+		"in blocks of 16 tokens":                {Model: "m", Deploy: deploy.Config{BlockSize: 16}},
+		"steps of at most 2048 tokens":          {Model: "m", Deploy: deploy.Config{MaxNumBatchedTokens: 2048}},
+		"a share of 0.9 of the device's memory": {Model: "m", Deploy: deploy.Config{GPUMemoryUtilization: 0.9}},
+		"tensor parallel size 2":                {Model: "m", Deploy: deploy.Config{TensorParallel: 2}},
+		"quantisation awq":                      {Model: "m", Deploy: deploy.Config{Quantization: "awq"}},
+		"a KV cache in fp8":                     {Model: "m", Deploy: deploy.Config{KVCacheDType: "fp8"}},
 	} {
 		_, err := torch.New().Start(t.Context(), place.Local(), setup)
-		checkError(t, err, want, "", "")
+		hint := "the vllm engine"
+		if setup.Model == "" {
+			hint = ""
+		}
+		checkError(t, err, want, "", hint)
+	}
+}
+
+// TestKernelTimes: on a GPU a layer's time is that of its kernels alone.
+func TestKernelTimes(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skipf("SKIPPED, NOT TESTED: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-B", "testdata/kernels.py")
+	cmd.Env = append(os.Environ(), "PYTHONPATH=.")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Passes   []map[string]float64
+		Warnings []string
+		None     string
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	near := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-12 })
+	if diff := cmp.Diff([]map[string]float64{{"q_proj": 55e-6, "rope": 2e-6}, {"rope": 7e-6}}, got.Passes, near); diff != "" {
+		t.Errorf("seconds of each pass (-want +got):\n%s", diff)
+	}
+	if len(got.Warnings) != 1 || !strings.HasPrefix(got.Warnings[0], "q_proj: no kernel ran") || !strings.Contains(got.None, "--events") {
+		t.Errorf("warnings %q, without kernels %q", got.Warnings, got.None)
 	}
 }
 

@@ -19,10 +19,17 @@
 // stands in the same place; rotary embedding and attention are called rope and
 // attn. Layers outside the block, as embedding and lm_head, run once a pass.
 //
+// On a GPU layers are timed by the kernels that torch.profiler sees in them, on
+// the device's clock: events around a small module would time the host, which
+// launches its kernels later than the device could take them. On a CPU marks are
+// set around the modules. Where the layers of a shape take longer together than
+// a pass without marks, the shape's first point says so. Every replay of a CUDA
+// graph attends over the mean context of its decode steps.
+//
 // Further arguments (Setup.Args): "--attn eager" chooses transformers' attention
-// implementation, "--profiler" times layers by the kernels that torch.profiler
-// sees instead of events around the modules, "--trust-remote-code" runs code
-// from the model's repository.
+// implementation, "--events" sets marks around the modules on a GPU too,
+// "--profiler" has torch.profiler time them on a CPU too, "--trust-remote-code"
+// runs code from the model's repository.
 package torch
 
 import (
@@ -151,6 +158,21 @@ func check(s engine.Setup) error {
 	}
 	if dtype := (deploy.Config{DType: d.DType}).WithDefaults().DType; d.KVCacheDType != "" && d.KVCacheDType != dtype {
 		faults = append(faults, fmt.Sprintf("a KV cache in %s", d.KVCacheDType))
+	}
+	if d.BlockSize > 0 {
+		faults = append(faults, fmt.Sprintf("a KV cache in blocks of %d tokens", d.BlockSize))
+	}
+	if d.MaxNumBatchedTokens > 0 {
+		faults = append(faults, fmt.Sprintf("steps of at most %d tokens", d.MaxNumBatchedTokens))
+	}
+	if share := max(d.GPUMemoryUtilization, d.MemFractionStatic); share > 0 {
+		faults = append(faults, fmt.Sprintf("a share of %g of the device's memory", share))
+	}
+	if d.QuantizeEmbeddings {
+		faults = append(faults, "quantised embeddings")
+	}
+	if len(d.PipelineLayers) > 0 {
+		faults = append(faults, "stages of a pipeline")
 	}
 	if s.Model == "" {
 		return errors.New("no model is named")

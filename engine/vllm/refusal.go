@@ -84,7 +84,7 @@ func refusal(log string, ended error) error {
 		e.Err = errors.Join(errPortTaken, ended)
 		return e
 	}
-	if outOfMemory(log, ended) {
+	if engine.SaysOutOfMemory(log) || engine.OutOfMemory(ended) {
 		e.Reason, e.OutOfMemory = "memory ran out", true
 		e.Remedy = "fewer layers, a smaller grid, or more devices"
 		return e
@@ -92,7 +92,7 @@ func refusal(log string, ended error) error {
 	// The first error is the cause; those after it tell that there was one.
 	for _, found := range errorLine.FindAllStringSubmatch(log, 100) {
 		if !strings.Contains(found[2], "See root cause above") && !strings.Contains(found[2], "initialization failed") {
-			e.Reason = found[1] + ": " + shorten(found[2], 400)
+			e.Reason = found[1] + ": " + engine.Shorten(found[2], 400)
 			return e
 		}
 	}
@@ -133,32 +133,6 @@ func missing(program, place string, err error) error {
 		Problem: engine.ProgramMissing, What: program + " on " + place, Err: err,
 		Remedy: "python3 -m pip install vllm, or name the vllm program of an environment that has it: --program PATH",
 	}
-}
-
-var memoryWords = regexp.MustCompile(`(?i)CUDA out of memory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|cannot allocate memory|not enough memory|(?m:^Killed$)|exit ?code:? -9\b`)
-
-// outOfMemory guesses whether a process died of want of memory: the kernel
-// kills without a word, libraries say so.
-func outOfMemory(log string, ended error) bool {
-	if memoryWords.MatchString(log) {
-		return true
-	}
-	exit, ok := errors.AsType[*engine.ExitError](ended)
-	if !ok {
-		return false
-	}
-	switch strings.TrimPrefix(strings.ToUpper(exit.Signal), "SIG") {
-	case "KILL", "KILLED", "9":
-		return true
-	}
-	return exit.Code == 128+9 || memoryWords.MatchString(exit.Stderr)
-}
-
-func shorten(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "") + "…"
 }
 
 // lastOf are the last lines of a text.

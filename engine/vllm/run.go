@@ -322,7 +322,7 @@ func (s *session) failed(ctx, running context.Context, id int, err error) error 
 	switch {
 	case running.Err() != nil:
 		return &taskError{engine.FailureTimeout + fmt.Sprintf("no answer within %v", s.setup.TaskTimeout)}
-	case code >= 500 && memoryWords.MatchString(err.Error()):
+	case code >= 500 && engine.SaysOutOfMemory(err.Error()):
 		return &taskError{engine.FailureOOM}
 	case code >= 500:
 		return &taskError{engine.FailureRuntime + err.Error()}

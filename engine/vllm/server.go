@@ -324,7 +324,7 @@ func (s *session) died(task int, err error) error {
 	default:
 	}
 	tail := s.log.lastLines(tailLines)
-	d := &engine.DiedError{Engine: "vllm", Task: task, OutOfMemory: outOfMemory(tail, ended), Err: errors.Join(err, ended)}
+	d := &engine.DiedError{Engine: "vllm", Task: task, OutOfMemory: engine.SaysOutOfMemory(tail) || engine.OutOfMemory(ended), Err: errors.Join(err, ended)}
 	if lines := lastOf(tail, 3); lines != "" && !strings.Contains(d.Error(), lines) {
 		d.Err = fmt.Errorf("%w; its last lines: %s", d.Err, lines)
 	}

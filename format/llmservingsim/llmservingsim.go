@@ -20,12 +20,37 @@
 // about the grid is not believed, since it may not match the rows.
 //
 // [ReadFS] takes the bundle's folder, or one above exactly one bundle. [Write]
-// writes a bundle that was read byte for byte. A profile from elsewhere may
-// hold more than the files have columns for: decode rows of layers other than
-// attention, single samples, clocks. What has a place is written to them, and
-// the whole profile beside them, as profile.llmprof.gz with a digest of every
-// other file. ReadFS takes that profile as long as the digests hold, and the
-// files once somebody changed one.
+// writes a bundle that was read byte for byte.
+//
+// # Profiles from elsewhere
+//
+// LLMServingSim puts a step together from layers of its own: embedding, for
+// each block layernorm, qkv_proj, rotary_emb, attention, o_proj, layernorm,
+// gate_up_proj, act_fn and down_proj (or moe), then final_layernorm, and once
+// a sequence lm_head and sampler. A profile that was measured by the torch
+// probe or read from a CSV of LLM-Profile names smaller ones, and Write turns
+// them into those, at each size by itself:
+//
+//	qkv_proj      q_proj + k_proj + v_proj
+//	gate_up_proj  gate_proj + up_proj, or fc1 where a model has no gate
+//	down_proj     fc2
+//	layernorm     the mean of input_layernorm and post_layernorm
+//	rotary_emb    rope
+//	qk_norm       q_norm + k_norm, which Qwen3 has
+//	attention     attn, or qk_matmul + softmax + sv_matmul
+//	embedding     embedding + position_embedding
+//	moe           gate + experts, where the number of activated experts is known
+//	lm_head       lm_head by sequences; of one token, for one sequence
+//
+// Names of LLMServingSim stay as they are. What has no place is left out,
+// nothing is estimated, and remarks say what was left out and what
+// LLMServingSim will miss: nothing here times a sampler.
+//
+// The whole profile goes beside the files, as profile.llmprof.gz with a digest
+// of every other file. ReadFS takes that profile as long as the digests hold,
+// and the files once somebody changed one; so nothing is lost on the way from
+// a CSV to a bundle and back. [Ours] tells whether a folder is still such a
+// bundle, untouched, and may be replaced.
 //
 //	p, warnings, err := llmservingsim.ReadFS("perf/RTX4090", os.DirFS("perf/RTX4090"), llmservingsim.Options{})
 package llmservingsim

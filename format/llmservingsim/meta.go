@@ -169,8 +169,8 @@ func variantOf(c deploy.Config) string {
 }
 
 // newMeta writes the meta.yaml of a profile that did not come from a bundle:
-// what its header states, and the grid that its rows show. What is not known
-// is left out.
+// what its header states, and the grid that its rows show. What is not known,
+// as the architecture and a rank's share of the model's sizes, is left out.
 func newMeta(h *profile.Header, rows map[string][]row) []byte {
 	var b bytes.Buffer
 	line := func(indent int, key, value string) {
@@ -206,6 +206,7 @@ func newMeta(h *profile.Header, rows map[string][]row) []byte {
 	line(1, "dtype", string(c.DType))
 	line(1, "kv_cache_dtype", string(c.KVCacheDType))
 	line(1, "quantization", c.Quantization)
+	number(1, "tensor_parallel_size", c.TensorParallel)
 	number(1, "block_size", c.BlockSize)
 	number(1, "max_num_batched_tokens", c.MaxNumBatchedTokens)
 	number(1, "max_model_len", c.MaxModelLen)
@@ -218,13 +219,13 @@ func newMeta(h *profile.Header, rows map[string][]row) []byte {
 	}
 
 	chunks, counts, contexts := map[int]bool{}, map[int]bool{}, map[int]bool{}
-	fewest := 0
+	fewest := -1
 	for name, list := range rows {
 		for _, r := range list {
-			if n := len(r.point.Samples); fewest == 0 || n < fewest {
-				fewest = n
+			if fewest < 0 || r.samples < fewest {
+				fewest = r.samples
 			}
-			if strings.HasSuffix(name, "/attention.csv") {
+			if strings.HasSuffix(name, "/"+attentionFile) {
 				chunks[r.layer.Tokens], counts[r.layer.Sequences] = true, true
 				contexts[r.layer.Context], contexts[r.layer.SequenceContext] = true, true
 			}

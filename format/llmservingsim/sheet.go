@@ -76,24 +76,24 @@ func sheets() []sheet {
 	const crlf = "\r\n"
 	return []sheet{
 		{
-			file: "dense.csv", newline: crlf, time: "time_us",
+			file: denseFile, newline: crlf, time: "time_us",
 			sizes:   []sizeColumn{{"tokens", 1, tokens}},
 			columns: []string{colLayer, "tokens", "time_us"},
 		},
 		{
-			file: "per_sequence.csv", newline: crlf, time: "time_us",
+			file: sequenceFile, newline: crlf, time: "time_us",
 			sizes:   []sizeColumn{{"sequences", 1, sequences}},
 			columns: []string{colLayer, "sequences", "time_us"},
 		},
 		{
-			file: "attention.csv", newline: crlf, time: "time_us", layer: AttentionLayer,
+			file: attentionFile, newline: crlf, time: "time_us", layer: AttentionLayer,
 			sizes: []sizeColumn{
 				{"prefill_chunk", 0, tokens}, {"kv_prefill", 0, context}, {"n_decode", 0, sequences}, {"kv_decode", 0, sequenceContext},
 			},
 			columns: []string{"prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us"},
 		},
 		{
-			file: "moe.csv", newline: crlf, time: "time_us", layer: MoELayer, python: true,
+			file: moeFile, newline: crlf, time: "time_us", layer: MoELayer, python: true,
 			sizes:   []sizeColumn{{"tokens", 1, tokens}, {"activated_experts", 0, experts}},
 			columns: []string{"tokens", "activated_experts", "time_us"},
 		},
@@ -151,11 +151,11 @@ func sheetOf(p *profile.Point) string {
 	case l.LongSequences > 0:
 		return skewFile
 	case l.Name == AttentionLayer:
-		return "attention.csv"
+		return attentionFile
 	case l.Name == MoELayer:
-		return "moe.csv"
+		return moeFile
 	case l.Sequences > 0 && l.Tokens == 0:
-		return "per_sequence.csv"
+		return sequenceFile
 	}
-	return "dense.csv"
+	return denseFile
 }

@@ -14,8 +14,11 @@ import (
 // digest identifies the text of a file, whether it is kept plain or gzip.
 func digest(text []byte) string {
 	sum := sha256.Sum256(text)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return spelled(sum[:])
 }
+
+// spelled is a digest as the profile holds it.
+func spelled(sum []byte) string { return "sha256:" + hex.EncodeToString(sum) }
 
 // sidecar reads the profile beside the files; nil where there is none, or
 // where it is not of these files.

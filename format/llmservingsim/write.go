@@ -26,20 +26,27 @@ type WriteOptions struct {
 
 // Write writes a profile of layers as a bundle. create opens a file of it for
 // writing; its path is within the bundle, with slashes: "tp1/dense.csv". A
-// bundle that was read is written byte for byte. Of any other profile those
-// points are written that have a place in the files, one row for each key:
-// of points with the same key the last counts. The whole profile is written
-// beside them where the files hold less than it.
-func Write(p *profile.Profile, create func(path string) (io.WriteCloser, error), opts WriteOptions) error {
-	fail := func(err error) error { return fmt.Errorf("write LLMServingSim bundle: %w", err) }
+// bundle that was read is written byte for byte. Of any other profile the
+// layers become those of LLMServingSim, one row for each key: of points with
+// the same key that with the shortest context counts, and of those the last.
+// The whole profile is written beside the files where they hold less than it.
+//
+// Remarks say what the files leave out and what LLMServingSim misses in them;
+// of a bundle that was read, only the former.
+func Write(p *profile.Profile, create func(path string) (io.WriteCloser, error), opts WriteOptions) (remarks []string, err error) {
+	fail := func(err error) ([]string, error) { return nil, fmt.Errorf("write LLMServingSim bundle: %w", err) }
 	kept, err := bundleOf(&p.Header)
 	if err != nil {
 		return fail(err)
 	}
-	w := &writer{profile: p, kept: kept, rows: map[string][]row{}, complete: kept != nil}
-	w.place()
+	w := &writer{profile: p, kept: kept}
+	if kept == nil {
+		w.rows, remarks = translate(p)
+	} else {
+		remarks = w.place()
+	}
 	if len(w.rows) == 0 {
-		return fail(errors.New("the profile holds no layers that have a place in a bundle"))
+		return fail(errors.New(strings.Join(append([]string{"the profile holds no layers that have a place in a bundle"}, remarks...), "; ")))
 	}
 	files, err := w.files()
 	if err != nil {
@@ -63,7 +70,7 @@ func Write(p *profile.Profile, create func(path string) (io.WriteCloser, error),
 			return fail(fmt.Errorf("%s: %w", name, err))
 		}
 	}
-	return nil
+	return remarks, nil
 }
 
 func writeFile(create func(string) (io.WriteCloser, error), name string, text []byte) error {
@@ -79,6 +86,8 @@ func writeFile(create func(string) (io.WriteCloser, error), name string, text []
 type row struct {
 	point *profile.Point
 	layer profile.Layer
+	// samples is the number of times behind the row's.
+	samples int
 }
 
 // writer writes the points of one profile.
@@ -90,36 +99,36 @@ type writer struct {
 	complete bool
 }
 
-// place sorts the points into the files.
-func (w *writer) place() {
-	type key struct {
-		file  string
-		layer profile.Layer
-	}
-	at := map[key]int{}
+// place sorts the points of a bundle that was read into its files, and says
+// which have no place there.
+func (w *writer) place() (remarks []string) {
+	w.rows, w.complete = map[string][]row{}, true
+	left := map[string]int{}
 	for i := range w.profile.Points {
 		p := &w.profile.Points[i]
 		file, layer, ok := w.placeOf(p)
 		if !ok {
 			w.complete = false
+			name := string(p.Kind)
+			if p.Layer != nil {
+				name = p.Layer.Name
+			}
+			left[name]++
 			continue
 		}
 		if layer.TensorParallel == 0 {
 			layer.TensorParallel = max(w.profile.Header.Deploy.TensorParallel, 1)
 		}
 		file = path.Join(folderOf(layer.TensorParallel), file)
-		if w.kept == nil {
-			k := key{file, layer}
-			if n, seen := at[k]; seen {
-				w.rows[file][n].point = p
-				continue
-			}
-			at[k] = len(w.rows[file])
-		} else if w.complete && (layer != *p.Layer || !bare(p) || !w.holds(file, p)) {
+		if w.complete && (layer != *p.Layer || !bare(p) || !w.holds(file, p)) {
 			w.complete = false
 		}
-		w.rows[file] = append(w.rows[file], row{p, layer})
+		w.rows[file] = append(w.rows[file], row{p, layer, len(p.Samples)})
 	}
+	if text := counted(left); text != "" {
+		remarks = append(remarks, "a bundle has no place for "+text)
+	}
+	return remarks
 }
 
 // bare reports whether the point says nothing but its layer, one time and
@@ -149,9 +158,6 @@ func (w *writer) placeOf(p *profile.Point) (file string, layer profile.Layer, ok
 	if layer.TensorParallel > maxRanks || w.profile.Header.Deploy.TensorParallel > maxRanks {
 		return "", layer, false
 	}
-	if w.kept == nil {
-		layer = asBundle(layer)
-	}
 	file = sheetOf(&profile.Point{Layer: &layer, Extra: p.Extra})
 	for _, s := range sheets() {
 		if s.file != file {
@@ -168,38 +174,10 @@ func (w *writer) placeOf(p *profile.Point) (file string, layer profile.Layer, ok
 		if s.layer == "" || s.layer == layer.Name {
 			rest.Name = ""
 		}
-		// A skew row is nothing without the times that it is compared with.
-		_, compared := p.Extra[KeyMeanTime]
 		rest.TensorParallel = 0
-		return file, layer, rest == profile.Layer{} && layer.Tokens+layer.Sequences > 0 && (file != skewFile || compared || w.kept != nil)
+		return file, layer, rest == profile.Layer{} && layer.Tokens+layer.Sequences > 0
 	}
 	return "", layer, false
-}
-
-// asBundle turns the sizes of a layer that was measured at batch 1 into those
-// of a bundle: a decode step of attention is no chunk of one token but a
-// sequence, and a chunk alone has no sequences.
-func asBundle(l profile.Layer) profile.Layer {
-	alone := l.Sequences <= 1 && l.SequenceContext == 0 && l.LongSequences == 0 && l.Tokens > 0
-	switch {
-	case l.Name == "attn" || l.Name == AttentionLayer:
-		l.Name = AttentionLayer
-		if alone && l.Tokens == 1 && l.Context > 0 {
-			l.Tokens, l.Context, l.Sequences, l.SequenceContext = 0, 0, 1, l.Context
-		} else if alone {
-			l.Sequences = 0
-		}
-	case l.ActivatedExperts > 0:
-		l.Name = MoELayer
-		if alone {
-			l.Sequences = 0
-		}
-	case (l.Name == "lm_head" || l.Name == "sampler") && l.Sequences == l.Tokens && l.Context == 0:
-		l.Tokens = 0 // a row of logits for each sequence
-	case alone:
-		l.Sequences = 0
-	}
-	return l
 }
 
 // ranksOf lists the tensor parallel sizes of the rows.

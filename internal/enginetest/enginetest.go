@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -60,25 +61,15 @@ func find(t testing.TB, engine, path string) string {
 	if _, err := os.Stat(path); err != nil {
 		missing(t, engine, err)
 	}
-	home, _, _ := cut(path, root)
-	if _, err := os.Stat(filepath.Join(home, "complete")); err != nil {
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		missing(t, engine, err)
+	}
+	home, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
+	if _, err := os.Stat(filepath.Join(root, home, "complete")); err != nil {
 		missing(t, engine, err)
 	}
 	return path
-}
-
-// cut splits a path below root into the first folder and the rest.
-func cut(path, root string) (home, rest string, ok bool) {
-	rel, err := filepath.Rel(root, path)
-	if err != nil {
-		return path, "", false
-	}
-	for i := range rel {
-		if rel[i] == filepath.Separator {
-			return filepath.Join(root, rel[:i]), rel[i+1:], true
-		}
-	}
-	return path, "", true
 }
 
 // missing ends the test: with a notice, or as a failure where engines are

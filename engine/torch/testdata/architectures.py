@@ -31,11 +31,21 @@ def look(case):
     passes = [[model.forward(t, c).logits for t in (prompt, token)] for c in caches]
     same = all(model.torch.allclose(a, b, atol=1e-4) for a, b in zip(*passes))
     cached = model.filled_cache(1, 4, 1)
+    # Steps that are repeated, as from a CUDA graph, attend over the same tokens.
+    held = []
+    try:
+        room = model.cache(8)
+        model.forward(model.tokens(2, 5), room)
+        step_again = model.held(token, room, 5, 7)
+        for _ in range(3):
+            held.append(bool(model.torch.isfinite(step_again().logits).all()) and int(room.get_seq_length()))
+    except ValueError:
+        held = "refused"
     return {
         "layers": [l["name"] for l in layers], "attention": [l["name"] for l in layers if l["attention"]],
         "blocks": len(probe_layers.Plan(model).blocks), "context": int(cached.get_seq_length()),
-        "same": same,
-        "samples": [len(step["prefill_s"]), [len(d) for d in step["decode_s"]]], "warnings": model.warnings,
+        "same": same, "held": str(held),
+        "samples": [len(step["prefill_s"]), [len(d) for d in step["decode_s"]]], "warnings": [w for w in model.warnings if "without marks" not in w],
     }
 
 

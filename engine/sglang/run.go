@@ -1,0 +1,220 @@
+package sglang
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmprof/llmprof/engine"
+	"github.com/llmprof/llmprof/format/stepbench"
+	"github.com/llmprof/llmprof/profile"
+)
+
+// Limits of a process: how long it may take to end, and its longest line in
+// bytes.
+const (
+	grace   = 3 * time.Second
+	maxLine = 1 << 20
+)
+
+// Run measures the tasks, a process for each rectangle of the grid.
+func (s *session) Run(ctx context.Context, tasks []engine.Task, emit func(engine.Result) error) error {
+	all, err := rectangles(tasks)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.rectangle(ctx, r, emit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone is the end of a session through no task's fault.
+func gone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &engine.DiedError{Engine: "sglang", Err: err}
+}
+
+// rectangle runs one process.
+func (s *session) rectangle(ctx context.Context, r *rectangle, emit func(engine.Result) error) error {
+	dir, remove, err := s.place.TempDir(ctx)
+	if err != nil {
+		return gone(ctx, err)
+	}
+	defer func() { _ = remove() }() // a leftover of a place that is gone
+	result := path.Join(dir, "result.jsonl")
+	// Python keeps what it prints into a pipe until there is much of it.
+	env := slices.Concat([]string{"PYTHONUNBUFFERED=1"}, s.setup.Env)
+	process, err := s.place.Start(ctx, engine.Command{Argv: s.argv(r, result), Env: env, Stderr: s.setup.Log})
+	if err != nil {
+		return gone(ctx, err)
+	}
+	_ = process.Stdin().Close() // it reads nothing
+	rows, sheet := &reader{}, newSheet(r, emit)
+	watched := s.watch(ctx, process, rows, sheet)
+	ended := errors.Join(watched, process.Wait())
+	if sheet.refused != nil {
+		return sheet.refused
+	}
+	if sheet.full() && ended == nil && sheet.waiting() {
+		if err := s.sharpen(ctx, result, sheet); err != nil && ctx.Err() == nil {
+			s.log(err.Error())
+		}
+	}
+	if err := sheet.rest(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if sheet.full() {
+		if ended != nil {
+			s.log("after its last row: " + ended.Error())
+		}
+		return nil
+	}
+	if ended == nil {
+		ended = fmt.Errorf("%d of %d rows: %w", len(sheet.rows), len(sheet.order)*r.rows(), errShort)
+	}
+	if missing := s.moduleMissing(ended); missing != nil && !rows.begun {
+		return missing
+	}
+	died := &engine.DiedError{Engine: "sglang", OutOfMemory: outOfMemory(ended, watched != nil), Err: ended}
+	if rows.begun {
+		died.Task = r.tasks[sheet.order[sheet.next()]][0].ID
+	}
+	return died
+}
+
+// watch reads the rows as they are printed. A process that says nothing for
+// longer than a run may take is stopped, and so is one whose rows nobody wants
+// any more.
+func (s *session) watch(ctx context.Context, process engine.Process, rows *reader, sheet *sheet) error {
+	lines, quit, scanned := make(chan string), make(chan struct{}), make(chan error, 1)
+	go scan(process.Stdout(), lines, quit, scanned)
+	err := s.listen(ctx, lines, scanned, rows, sheet)
+	close(quit)
+	if err != nil {
+		err = errors.Join(err, process.Stop(grace))
+	}
+	return err
+}
+
+// scan hands over the lines of a text and drops what comes after quit.
+func scan(text io.Reader, lines chan<- string, quit <-chan struct{}, scanned chan<- error) {
+	in := bufio.NewScanner(text)
+	in.Buffer(make([]byte, 64<<10), maxLine)
+	for in.Scan() {
+		select {
+		case lines <- in.Text():
+		case <-quit:
+		}
+	}
+	scanned <- in.Err()
+	close(lines)
+	_, _ = io.Copy(io.Discard, text) // so that the process can end
+}
+
+// listen takes the rows until the lines end.
+func (s *session) listen(ctx context.Context, lines <-chan string, scanned <-chan error, rows *reader, sheet *sheet) error {
+	patience := time.NewTimer(s.setup.StartTimeout)
+	defer patience.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-patience.C:
+			return fmt.Errorf("nothing was printed for too long after %d of %d rows", len(sheet.rows), len(sheet.order)*sheet.rectangle.rows())
+		case line, more := <-lines:
+			if !more {
+				return <-scanned
+			}
+			if sheet.full() {
+				continue
+			}
+			row, ok, err := rows.line(line, sheet.order[sheet.next()], sheet.output)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			if err := sheet.take(row); err != nil {
+				return err
+			}
+			patience.Reset(s.setup.TaskTimeout)
+		}
+	}
+}
+
+// sharpen reads the result file.
+func (s *session) sharpen(ctx context.Context, name string, sheet *sheet) error {
+	file, err := s.place.CopyOut(ctx, name)
+	if err != nil {
+		return fmt.Errorf("read the result file: %w", err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	p, _, err := stepbench.Read("result.jsonl", file, stepbench.Options{})
+	if err != nil {
+		return err
+	}
+	var rows []sharper
+	for i := range p.Points {
+		point := &p.Points[i]
+		mean, ok := point.Mean()
+		if !ok || point.Step == nil {
+			continue
+		}
+		switch {
+		case point.Step.Mode == profile.Prefill:
+			row := sharper{prefill: float64(mean)}
+			if err := json.Unmarshal(point.Extra["total_latency"], &row.total); err != nil {
+				row.total = 0 // it is not said
+			}
+			rows = append(rows, row)
+		case point.Step.Mode == profile.Decode && len(rows) > 0:
+			rows[len(rows)-1].decode = float64(mean)
+		}
+	}
+	return sheet.sharpen(rows)
+}
+
+// moduleMissing recognises a Python without SGLang.
+func (s *session) moduleMissing(err error) error {
+	if exit, ok := errors.AsType[*engine.ExitError](err); ok && strings.Contains(exit.Stderr, "No module named 'sglang") {
+		return &engine.UnusableError{Problem: engine.EngineMissing, What: "sglang in " + s.python + " on " + exit.Place, Remedy: engine.PackageRemedy(s.python, packages), Err: err}
+	}
+	return nil
+}
+
+// outOfMemory reports whether a process seems to have died of want of memory. Of
+// one that was stopped, only its words count.
+func outOfMemory(err error, stopped bool) bool {
+	exit, ok := errors.AsType[*engine.ExitError](err)
+	if !ok {
+		return false
+	}
+	signal := strings.TrimPrefix(strings.ToUpper(exit.Signal), "SIG")
+	killed := exit.Code == 137 || signal == "KILL" || signal == "KILLED"
+	return strings.Contains(strings.ToLower(exit.Stderr), "out of memory") || killed && !stopped
+}
+
+func (s *session) log(text string) {
+	if s.setup.Log != nil {
+		_, _ = fmt.Fprintln(s.setup.Log, "sglang: "+s.redactor.Redact(text)) // a log that fails must not fail the measurement
+	}
+}
