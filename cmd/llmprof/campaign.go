@@ -98,6 +98,7 @@ type measurement struct {
 	next  func(points []profile.Point) []engine.Task
 
 	held    int              // tasks that the file held before
+	damaged bool             // the file ends in the middle of something
 	profile *profile.Profile // what the file holds
 	file    *os.File
 	writer  *profile.Writer
@@ -135,6 +136,9 @@ func (m *measurement) run(ctx context.Context) (measure.Outcome, time.Duration, 
 		return m.driver.Start(ctx, m.place, m.setup)
 	}, todo, opts)
 	meter.end()
+	if m.writer == nil && m.damaged && err == nil {
+		err = m.mend()
+	}
 	if m.writer != nil {
 		err = errors.Join(err, m.writer.Close())
 	}
@@ -145,6 +149,18 @@ func (m *measurement) run(ctx context.Context) (measure.Outcome, time.Duration, 
 		m.app.log().Info(fmt.Sprintf("%d points are kept in %s; --resume goes on with the rest", n, m.out))
 	}
 	return outcome, time.Since(began), err
+}
+
+// mend repairs the end of a file to which nothing is added: [profile.Append]
+// does it whenever it continues one.
+func (m *measurement) mend() error {
+	file, err := os.OpenFile(m.out, os.O_RDWR, 0)
+	if err != nil {
+		return fileError("write", m.out, err)
+	}
+	m.file = file
+	m.writer, err = profile.Append(m.out, file, m.profile.Header)
+	return err
 }
 
 // open reads what the output file holds. Nothing is written yet: an engine
@@ -168,6 +184,9 @@ func (m *measurement) open() error {
 	for _, w := range warnings {
 		// A point that was cut off is measured again.
 		m.app.log().Debug(w.Error())
+		if bad, ok := errors.AsType[*profile.SyntaxError](w); ok && bad.Truncated {
+			m.damaged = true
+		}
 	}
 	if err := m.sameConditions(p); err != nil {
 		return err

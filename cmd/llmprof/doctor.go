@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -213,7 +212,7 @@ func (d *examination) python(program string) {
 	}
 	if found.VLLM != "" {
 		if _, err := d.ask("sh", "-c", "command -v vllm"); err != nil {
-			d.lack("engine", "vllm serve", "the program vllm is not on the PATH", "name it: --program "+path.Join(path.Dir(found.Program), "vllm"))
+			d.lack("engine", "vllm serve", "the program vllm is not on the PATH", "it lies beside the interpreter; name it: --program "+found.Program[:strings.LastIndex(found.Program, "/")+1]+"vllm")
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -234,12 +235,14 @@ func vllmServer(f *engineFlags) (engine.Driver, error) {
 		return nil, usage("start the server with --enable-logging-iteration-details and give its log: --server-log FILE",
 			"--server needs --server-log: the times of the steps stand there")
 	}
-	// What the server did before is not this measurement's.
-	log, err := follow(f.serverLog)
-	if err != nil {
-		return nil, err
+	if _, err := os.Stat(f.serverLog); err != nil {
+		return nil, fileError("read", f.serverLog, err)
 	}
-	return &vllm.Server{URL: f.server, Log: log, APIKey: os.Getenv("OPENAI_API_KEY")}, nil
+	return &vllm.Server{
+		URL: f.server, APIKey: os.Getenv("OPENAI_API_KEY"),
+		// What the server did before is not this measurement's.
+		OpenLog: func(context.Context) (io.ReadCloser, error) { return follow(f.serverLog) },
+	}, nil
 }
 
 // modelRef is a model as the engine takes it, and the name to record.

@@ -92,6 +92,18 @@ func TestKilled(t *testing.T) {
 			if diff := cmp.Diff(pointsOf(t, undisturbed), pointsOf(t, disturbed)); diff != "" {
 				t.Error(diff)
 			}
+			// A kill after the last point, before the file was closed.
+			if whole, err := os.ReadFile(disturbed); err != nil {
+				t.Fatal(err)
+			} else if err := os.WriteFile(disturbed, whole[:len(whole)-1], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := measure(disturbed, 0).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if diff := cmp.Diff(pointsOf(t, undisturbed), pointsOf(t, disturbed)); diff != "" {
+				t.Error(diff)
+			}
 		})
 	}
 }

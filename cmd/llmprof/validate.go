@@ -379,7 +379,7 @@ func wholeRuns(p *profile.Point) []unit.Seconds {
 
 // readRequestTimes reads requests that were measured, and says where they were
 // measured on something else than the layers.
-func (a *app) readRequestTimes(cat *catalog.Catalog, name string, layers *profile.Profile) ([]request, error) {
+func (a *app) readRequestTimes(cat *catalog.Catalog, name string, table *profile.Profile) ([]request, error) {
 	in, err := a.openInput(name)
 	if err != nil {
 		return nil, err
@@ -402,7 +402,7 @@ func (a *app) readRequestTimes(cat *catalog.Catalog, name string, layers *profil
 		return nil, err
 	}
 	for _, pair := range []struct{ what, a, b string }{
-		{"model", layers.Header.Deploy.Model, p.Header.Deploy.Model}, {"device", layers.Header.Device.Reported, p.Header.Device.Reported},
+		{"model", table.Header.Deploy.Model, p.Header.Deploy.Model}, {"device", table.Header.Device.Reported, p.Header.Device.Reported},
 	} {
 		if pair.a != "" && pair.b != "" && pair.a != pair.b {
 			a.warn(fmt.Sprintf("the layers are of %s %s, the requests of %s: the factor compares different things", pair.what, pair.a, pair.b))

@@ -68,7 +68,7 @@ func unspoken(setup engine.Setup) []option {
 	return append(
 		common(setup, "leave it out; llama.cpp takes all devices by itself"),
 		option{
-			d.KVCacheDType != "", fmt.Sprintf("KV cache of %s: node-llama-cpp keeps it in fp16", d.KVCacheDType),
+			d.KVCacheDType != "", fmt.Sprintf("KV cache of %s: node-llama-cpp chooses its format", d.KVCacheDType),
 			"leave it out, or measure with --engine llama-bench",
 		},
 		option{

@@ -443,6 +443,13 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestName holds the driver's name to the value of --engine.
+func TestName(t *testing.T) {
+	if got := sglang.New().Name(); got != "sglang" {
+		t.Error(got)
+	}
+}
+
 // TestGone loses the interpreter between start and run.
 func TestGone(t *testing.T) {
 	self, err := os.Executable()

@@ -45,7 +45,7 @@ func TestKernelTimes(t *testing.T) {
 	if err != nil {
 		t.Skipf("SKIPPED, NOT TESTED: %v", err)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "-B", "testdata/kernels.py")
+	cmd := exec.CommandContext(t.Context(), python, "-B", "testdata/profiler_events.py")
 	cmd.Env = append(os.Environ(), "PYTHONPATH=.")
 	out, err := cmd.Output()
 	if err != nil {

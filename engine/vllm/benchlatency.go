@@ -25,8 +25,8 @@ import (
 // for a request; its points say so.
 type BenchLatency struct{}
 
-// Name is "vllm-bench-latency".
-func (BenchLatency) Name() string { return "vllm-bench-latency" }
+// Name is "vllm-bench".
+func (BenchLatency) Name() string { return "vllm-bench" }
 
 // Abilities are steps by wall clock.
 func (BenchLatency) Abilities() engine.Abilities {
@@ -37,6 +37,9 @@ func (BenchLatency) Abilities() engine.Abilities {
 func (BenchLatency) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
 	if setup.Model == "" {
 		return nil, &StartError{Reason: "no model is named", Remedy: "name a folder with a config.json or a hub id"}
+	}
+	if err := unsupported(setup.Deploy); err != nil {
+		return nil, err
 	}
 	if setup.Clock != "" && setup.Clock != profile.ClockWall {
 		return nil, fmt.Errorf("start vllm: clock %q: vllm bench latency times by wall clock", setup.Clock)
@@ -69,14 +72,14 @@ func (BenchLatency) Start(ctx context.Context, place engine.Place, setup engine.
 		version = found[len(found)-1]
 	}
 	s.facts = engine.Facts{
-		Engine: "vllm", Version: version, Clock: profile.ClockWall, Timer: "vllm bench latency", Deploy: setup.Deploy,
+		Engine: "vllm", Version: version, Clock: profile.ClockWall, Timer: "vllm bench latency", Deploy: flagged(setup, s.limits),
 		MaxModelLen: s.limits.modelLen, MaxBatch: s.limits.sequences, Layers: layersOf(s.model, setup.NumLayers),
 		Threads:  threadsOf(setup.Deploy, environment(s.model, s.folder, setup)),
 		Warnings: []string{"prefill times hold the host's work for a request; decode times are differences of whole runs"},
 	}
-	s.facts.Deploy.Engine, s.facts.Deploy.EngineVersion, s.facts.Deploy.Model = "vllm", version, setup.Model
+	s.facts.Deploy.EngineVersion = version
 	if setup.Device != "" {
-		s.facts.Device = profile.Device{Reported: setup.Device, Count: max(setup.Deploy.TensorParallel, 1) * max(setup.Deploy.PipelineParallel, 1)}
+		s.facts.Device = profile.Device{Reported: setup.Device, Count: max(s.facts.Deploy.TensorParallel, 1) * max(s.facts.Deploy.PipelineParallel, 1)}
 	}
 	return s, nil
 }
@@ -96,6 +99,11 @@ type benchSession struct {
 // Facts is what the program said of itself.
 func (s *benchSession) Facts() engine.Facts { return s.facts }
 
+// redactor takes out the secrets of the place and of the setup.
+func (s *benchSession) redactor() *engine.Redactor {
+	return engine.RedactorOf(s.place, s.setup.Env...)
+}
+
 // Close does nothing: no process outlives its task.
 func (s *benchSession) Close() error { return nil }
 
@@ -111,7 +119,7 @@ func (s *benchSession) Run(ctx context.Context, tasks []engine.Task, emit func(e
 			if engine.Unusable(err) != "" {
 				return err
 			}
-			result.Failure = failureOf(err)
+			result.Failure = s.redactor().Redact(failureOf(err))
 		}
 		if err := emit(result); err != nil {
 			return err
@@ -226,7 +234,7 @@ func (s *benchSession) latency(ctx context.Context, task engine.Task, output int
 // command runs vllm and returns what it printed and, of that and of what it
 // said on stderr, the log.
 func (s *benchSession) command(ctx context.Context, args ...string) (stdout, log string, err error) {
-	f := newFollower(s.setup.Log, s.setup.Env)
+	f := newFollower(s.setup.Log, s.redactor())
 	process, err := s.place.Start(ctx, engine.Command{
 		Argv: append([]string{s.setup.Program}, args...), Env: environment(s.model, s.folder, s.setup), Stderr: &lineWriter{f: f},
 	})

@@ -252,6 +252,15 @@ func (c *client) ask(ctx context.Context, model string) (served, error) {
 	return s, nil
 }
 
+// share is a figure of the cache's settings from 0 to 1; 0 where there is none.
+func (s served) share(key string) float64 {
+	v, err := strconv.ParseFloat(s.cache[key], 64)
+	if err != nil || !(v > 0 && v <= 1) {
+		return 0
+	}
+	return v
+}
+
 // number is a whole number of the cache's settings; 0 where there is none.
 func (s served) number(key string) int64 {
 	v, err := strconv.ParseInt(s.cache[key], 10, 64)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/format/vllmlog"
 	"github.com/llmprof/llmprof/profile"
@@ -25,24 +26,24 @@ func (s *session) factsOf(said served, log string) engine.Facts {
 		Engine: "vllm", Version: said.version,
 		Clock: profile.ClockWall, Timer: "vLLM iteration log", Resolution: resolution,
 		MaxModelLen: said.maxModelLen, MaxTokens: int(said.number("kv_cache_size_tokens")),
-		MaxBatch: s.limits.sequences, Layers: s.layers, Threads: s.threads, Deploy: s.setup.Deploy,
+		MaxBatch: s.limits.sequences, Layers: s.layers, Threads: s.threads,
 	}
-	f.Deploy.Engine, f.Deploy.EngineVersion, f.Deploy.MaxModelLen = "vllm", said.version, said.maxModelLen
+	f.Deploy = deploy.Config{Engine: "vllm", Model: s.setup.Deploy.Model, GPUMemoryUtilization: said.share("gpu_memory_utilization")}
+	if !s.attached {
+		f.Deploy = flagged(s.setup, s.limits)
+	}
+	f.Deploy.EngineVersion, f.Deploy.MaxModelLen = said.version, said.maxModelLen
 	if f.Deploy.Model == "" {
 		f.Deploy.Model = said.model
-	}
-	if s.limits.budget > 0 {
-		f.Deploy.MaxNumBatchedTokens = s.limits.budget
 	}
 	if n := said.number("block_size"); n > 0 && n < 1<<20 {
 		f.Deploy.BlockSize = int(n)
 	}
-	if s.setup.Device != "" {
-		d := f.Deploy.WithDefaults()
-		f.Device = profile.Device{Reported: s.setup.Device, Count: d.TensorParallel * d.PipelineParallel}
-	}
 	cache := cachePoint(said)
 	if p, _, err := vllmlog.Read("server log", strings.NewReader(log), vllmlog.Options{}); err == nil {
+		if !s.attached { // what stands in a log of others may be of an earlier server
+			f.Deploy = overlay(f.Deploy, p.Header.Deploy)
+		}
 		for _, point := range p.Points {
 			switch m := point.Memory; {
 			case point.Kind != profile.KindMemory:
@@ -55,6 +56,10 @@ func (s *session) factsOf(said served, log string) engine.Facts {
 		}
 	}
 	f.Memory = append(f.Memory, cache...)
+	if s.setup.Device != "" {
+		d := f.Deploy.WithDefaults()
+		f.Device = profile.Device{Reported: s.setup.Device, Count: d.TensorParallel * d.PipelineParallel}
+	}
 	if f.MaxTokens == 0 {
 		f.MaxTokens = int(said.number("num_gpu_blocks") * said.number("block_size"))
 	}

@@ -54,10 +54,10 @@ type follower struct {
 	redactor *engine.Redactor
 }
 
-// newFollower passes lines on to out without the secrets among the variables
-// of env.
-func newFollower(out io.Writer, env []string) *follower {
-	return &follower{out: out, changed: make(chan struct{}), redactor: engine.NewRedactor(env...)}
+// newFollower passes lines on to out without the secrets that the redactor
+// knows.
+func newFollower(out io.Writer, redactor *engine.Redactor) *follower {
+	return &follower{out: out, changed: make(chan struct{}), redactor: redactor}
 }
 
 var engineName = regexp.MustCompile(`Engine (\d+): Iteration\(`)

@@ -23,8 +23,8 @@ var probeSource string
 // for.
 type Probe struct{}
 
-// Name is "vllm-inprocess".
-func (Probe) Name() string { return "vllm-inprocess" }
+// Name is "vllm-probe".
+func (Probe) Name() string { return "vllm-probe" }
 
 // Abilities are steps by wall clock or CPU time.
 func (Probe) Abilities() engine.Abilities {
@@ -36,16 +36,19 @@ func (Probe) Start(ctx context.Context, place engine.Place, setup engine.Setup) 
 	if setup.Model == "" {
 		return nil, &StartError{Reason: "no model is named", Remedy: "name a folder with a config.json or a hub id"}
 	}
+	if err := unsupported(setup.Deploy); err != nil {
+		return nil, err
+	}
 	if setup.Clock == profile.ClockDevice {
-		return nil, fmt.Errorf("start vllm in process: clock %q: steps are timed by wall clock or CPU time", setup.Clock)
+		return nil, fmt.Errorf("start vllm-probe: clock %q: steps are timed by wall clock or CPU time", setup.Clock)
 	}
 	dir, remove, err := place.TempDir(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("start vllm in process on %s: %w", place, err)
+		return nil, fmt.Errorf("start vllm-probe on %s: %w", place, err)
 	}
 	script := path.Join(dir, "vllm_probe.py")
 	if err := place.CopyIn(ctx, script, strings.NewReader(probeSource), 0o644); err != nil {
-		return nil, errors.Join(fmt.Errorf("start vllm in process on %s: %w", place, err), remove())
+		return nil, errors.Join(fmt.Errorf("start vllm-probe on %s: %w", place, err), remove())
 	}
 	setup.Deploy.Engine = "vllm"
 	m, folder := known(ctx, place, setup.Model)

@@ -68,6 +68,25 @@ def num_layers(model):
         return getattr(model.hf_text_config, "num_hidden_layers", None) or 0
 
 
+def running(config):
+    """The deployment as vLLM has configured itself."""
+    model, parallel = config.model_config, config.parallel_config
+    out = {
+        "dtype": str(model.dtype).replace("torch.", ""),
+        "quantization": model.quantization or "",
+        "tensor_parallel_size": parallel.tensor_parallel_size,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
+        "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+        "weights": "random" if str(getattr(config.load_config, "load_format", "")).endswith("dummy") else "loaded",
+    }
+    cache = str(getattr(config.cache_config, "cache_dtype", "auto"))
+    if cache != "auto":
+        out["kv_cache_dtype"] = cache
+    if config.device_config.device_type != "cpu":  # which sizes its cache otherwise
+        out["gpu_memory_utilization"] = config.cache_config.gpu_memory_utilization
+    return out
+
+
 class Engine:
     def __init__(self, request, low, high, argv):
         try:
@@ -97,6 +116,7 @@ class Engine:
         self.layers = num_layers(config.model_config)
         # Ranks are processes of their own, with threads of their own.
         self.alone = config.parallel_config.world_size == 1
+        self.running = running(config)
         self.blocks = self.cache.num_gpu_blocks or 0
         self.clock = request.get("clock") or "wall"
         self.now = time.process_time if self.clock == "cpu" else time.perf_counter
@@ -121,10 +141,10 @@ class Engine:
         emit(
             "ready", schema="llmprof/probe", version=1, engine="vllm", engine_version=self.version,
             libraries={"torch": torch.__version__, "python": sys.version.split()[0]},
-            device=device, device_count=1, clock=self.clock, timer="python time." + name,
+            device=device, device_count=1 if self.alone else self.running["tensor_parallel_size"] * self.running["pipeline_parallel_size"], clock=self.clock, timer="python time." + name,
             timer_resolution_s=time.get_clock_info(name).resolution,
             max_model_len=self.model_len, max_total_tokens=tokens, max_batch=self.scheduler.max_num_seqs,
-            num_layers=self.layers, threads=threads, block_size=block, memory=memory,
+            num_layers=self.layers, threads=threads, block_size=block, memory=memory, **self.running,
             warnings=["times hold vLLM's scheduling and output processing beside the execution of the step"],
         )
 

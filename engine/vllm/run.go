@@ -68,7 +68,7 @@ func (s *session) task(ctx context.Context, task engine.Task) (engine.Result, er
 			if !errors.As(err, &end) {
 				return result, err
 			}
-			result.Failure = end.failure
+			result.Failure = s.log.redactor.Redact(end.failure)
 			break
 		}
 		if run < warmup {

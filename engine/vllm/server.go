@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,15 +16,15 @@ import (
 )
 
 // Server measures steps on a vLLM server. The zero value starts one of its
-// own; with URL and Log it attaches to one that runs, for one session.
+// own; with URL and OpenLog it attaches to one that runs.
 type Server struct {
 	// URL is the address of a running server, "http://host:8000". It must run
 	// with --enable-logging-iteration-details.
 	URL string
-	// Log is that server's log as it grows: a file that is followed, or the
-	// output of "kubectl logs -f". It is closed with the session where it can
-	// be.
-	Log io.Reader
+	// OpenLog opens that server's log as it grows: a file that is followed, or
+	// the output of "kubectl logs -f". It is called at every start, and what it
+	// returns is closed with the session.
+	OpenLog func(ctx context.Context) (io.ReadCloser, error)
 	// APIKey is sent to a running server as bearer token.
 	APIKey string
 	// Port is where a started server listens. Default: any free one.
@@ -56,8 +55,11 @@ func (s *Server) Start(ctx context.Context, place engine.Place, setup engine.Set
 	if setup.Clock != "" && setup.Clock != profile.ClockWall {
 		return nil, fmt.Errorf("start vllm: clock %q: a server's steps are timed by its own wall clock", setup.Clock)
 	}
-	if n := setup.Deploy.DataParallel; n > 1 {
+	if n := setup.Deploy.DataParallel; n > 1 && s.URL == "" {
 		return nil, &StartError{Reason: fmt.Sprintf("%d data-parallel engines: the steps of one engine at a time can be read", n), Remedy: "measure one replica: data_parallel_size 1"}
+	}
+	if err := unsupported(setup.Deploy); err != nil && s.URL == "" {
+		return nil, err
 	}
 	if setup.StartTimeout <= 0 {
 		setup.StartTimeout = defaultStart
@@ -127,7 +129,7 @@ type session struct {
 	threads  int
 	tokens   *prompts
 	attached bool
-	source   io.Reader
+	source   io.Closer
 
 	process engine.Process
 	exited  chan struct{} // closed when the process has ended, after ended was set
@@ -155,7 +157,7 @@ func launch(ctx context.Context, place engine.Place, setup engine.Setup, port in
 		program = "vllm"
 	}
 	env := append(environment(m, folder, setup), "VLLM_SERVER_DEV_MODE=1")
-	f := newFollower(setup.Log, setup.Env)
+	f := newFollower(setup.Log, engine.RedactorOf(place, setup.Env...))
 	process, err := place.Start(ctx, engine.Command{
 		Argv: serveArgs(program, port, setup, l), Env: env, Stderr: &lineWriter{f: f},
 	})
@@ -245,23 +247,30 @@ func (s *session) verify(ctx context.Context, said served) error {
 
 // attach takes a server that runs.
 func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
-	if s.Log == nil {
+	if err := decided(setup); err != nil {
+		return nil, err
+	}
+	if s.OpenLog == nil {
 		return nil, &StartError{
 			Reason: "no log of the server at " + s.URL + " was given",
 			Remedy: "start it with --enable-logging-iteration-details and name its log file, or its pod",
 		}
 	}
-	f := newFollower(setup.Log, append(slices.Clone(setup.Env), "API_KEY="+s.APIKey))
+	log, err := s.OpenLog(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("attach to vllm at %s: open its log: %w", s.URL, err)
+	}
+	f := newFollower(setup.Log, engine.RedactorOf(place, "API_KEY="+s.APIKey))
 	session := &session{
-		client: atURL(s.URL), log: f, setup: setup, attached: true, source: s.Log,
-		limits: limits{budget: setup.Deploy.MaxNumBatchedTokens}, gates: []gate{blockGate},
+		client: atURL(s.URL), log: f, setup: setup, attached: true, source: log,
+		gates: []gate{blockGate},
 		exited: make(chan struct{}),
 	}
 	if s.APIKey != "" {
 		session.client.header = http.Header{"Authorization": {"Bearer " + s.APIKey}}
 	}
 	go func() {
-		f.read(s.Log)
+		f.read(log)
 		f.end()
 	}()
 	if err := session.join(ctx, place, s.URL); err != nil {
@@ -302,8 +311,8 @@ func (s *session) Close() error {
 			s.closed = s.process.Stop(stopGrace)
 			<-s.exited
 		}
-		if c, ok := s.source.(io.Closer); ok {
-			s.closed = c.Close()
+		if s.source != nil {
+			s.closed = s.source.Close()
 		}
 		s.client.http.CloseIdleConnections()
 	})

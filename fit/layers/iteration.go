@@ -75,7 +75,7 @@ func (t *Table) stepParts(numLayers, tp int) ([]part, error) {
 	if !have("moe") {
 		need = append(need, "gate_up_proj", "act_fn", "down_proj")
 	}
-	need = append(need, "final_layernorm", "lm_head", "sampler")
+	need = append(need, "final_layernorm", "lm_head")
 	var missing []string
 	for _, name := range need {
 		if !have(name) {
@@ -88,7 +88,7 @@ func (t *Table) stepParts(numLayers, tp int) ([]part, error) {
 	blocks := float64(numLayers)
 	parts := []part{{"embedding", 1}, {"layernorm", blocks}, {"qkv_proj", blocks}}
 	for _, name := range sortedNames(rank) { // rotary_emb and what else a family has
-		if !slices.Contains(need, name) && name != "moe" {
+		if !slices.Contains(need, name) && name != "moe" && name != "sampler" {
 			parts = append(parts, part{name, blocks})
 		}
 	}
@@ -101,7 +101,11 @@ func (t *Table) stepParts(numLayers, tp int) ([]part, error) {
 	if have("moe") {
 		parts = append(parts, part{"moe", blocks})
 	}
-	return append(parts, part{"final_layernorm", 1}, part{"lm_head", 1}, part{"sampler", 1}), nil
+	parts = append(parts, part{"final_layernorm", 1}, part{"lm_head", 1})
+	if have("sampler") {
+		parts = append(parts, part{"sampler", 1})
+	}
+	return parts, nil
 }
 
 // maxLayers bounds the blocks of a model.
@@ -139,6 +143,9 @@ func (t *Table) Iteration(pass forward.Pass, numLayers, tp int, compat bool) (st
 			return none, fmt.Errorf("time of a step: %w", err)
 		}
 		sum.add(e, p.times)
+	}
+	if t.ranks[tp]["sampler"] == nil && t.ranks[1]["sampler"] == nil {
+		sum.warn("the profile has no sampler, and its time is not in this one")
 	}
 	if tp > 1 {
 		sum.warn("communication between the tensor-parallel ranks is not measured, and not in this time")
