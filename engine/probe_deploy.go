@@ -38,6 +38,15 @@ func runningDeploy(e *probeEvent, setup Setup) (running deploy.Config, warnings 
 			warnings = append(warnings, fmt.Sprintf("the engine %s %q, which the catalog does not know", format.what, format.stated))
 		}
 	}
+	if _, err := deploy.ParseWeightFormat(running.Quantization, running.WithDefaults().DType); err != nil {
+		// An engine may name the kernel after the format: "awq_marlin".
+		running.Quantization = ""
+		if strings.HasPrefix(e.Quantization, asked.Quantization+"_") {
+			running.Quantization = asked.Quantization
+		} else {
+			warnings = append(warnings, fmt.Sprintf("the engine's weights are quantised as %q, which is not known here", e.Quantization))
+		}
+	}
 	var wrong, unsure []string
 	for _, c := range comparisons(asked, running) {
 		switch {

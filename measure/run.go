@@ -180,7 +180,7 @@ func (r *run) session(ctx context.Context, session engine.Session) error {
 		}
 		answers := r.answers
 		r.last = r.opts.Now()
-		if err := session.Run(ctx, slices.Clone(tasks), func(result engine.Result) error { return r.emit(ctx, result) }); err != nil {
+		if err := session.Run(ctx, slices.Clone(tasks), r.emit); err != nil {
 			return err
 		}
 		if r.answers == answers {
@@ -243,14 +243,20 @@ func (r *run) check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	return r.spent()
+}
+
+// spent ends the run when its time is over by the run's own clock.
+func (r *run) spent() error {
 	if r.opts.Budget > 0 && r.opts.Now().Sub(r.began) >= r.opts.Budget {
 		return errBudget
 	}
 	return nil
 }
 
-// emit takes one result: it is written, or kept to be repeated.
-func (r *run) emit(ctx context.Context, result engine.Result) error {
+// emit takes one result: it is written, or kept to be repeated. A context that
+// has ended does not keep a session from handing over what it has.
+func (r *run) emit(result engine.Result) error {
 	now := r.opts.Now()
 	took := now.Sub(r.last)
 	r.last = now
@@ -272,7 +278,7 @@ func (r *run) emit(ctx context.Context, result engine.Result) error {
 		r.pace.add(t, took)
 		r.deaths = 0
 		r.tell(t, "")
-		return r.check(ctx)
+		return r.spent()
 	default:
 		if err := r.keep(result); err != nil {
 			return err
@@ -281,7 +287,7 @@ func (r *run) emit(ctx context.Context, result engine.Result) error {
 		r.deaths = 0
 	}
 	r.tell(t, "")
-	return r.check(ctx)
+	return r.spent()
 }
 
 // repeated joins what a task gave again to what it gave before; a repetition

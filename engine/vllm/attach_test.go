@@ -1,12 +1,18 @@
 package vllm_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/engine/vllm"
 	"github.com/llmprof/llmprof/profile"
@@ -20,7 +26,7 @@ func TestAttach(t *testing.T) {
 	for n := range 50 {
 		fmt.Fprintf(log, "Iteration(%d): 1 context requests, 64 context tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 9.00 ms\n", 1000+n)
 	}
-	s, err := (&vllm.Server{URL: url + "/v1/", Log: log}).Start(t.Context(), f, engine.Setup{Model: "/m/tiny", TaskTimeout: 10 * time.Second})
+	s, err := (&vllm.Server{URL: url + "/v1/", OpenLog: log.open}).Start(t.Context(), f, engine.Setup{Model: "/m/tiny", TaskTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,13 +59,87 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// TestAttachAgain: after one session has ended, the same driver starts another,
+// as a measurement does whose server has died.
+func TestAttachAgain(t *testing.T) {
+	f := newFake()
+	f.slow = 0
+	url, log := f.attachable(t)
+	opened := 0
+	driver := &vllm.Server{URL: url, OpenLog: func(ctx context.Context) (io.ReadCloser, error) {
+		opened++
+		return log.open(ctx)
+	}}
+	for range 2 {
+		s, err := driver.Start(t.Context(), f, engine.Setup{TaskTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := measured(t, s, []engine.Task{stepTask(1, 2, 1, 64, 4)})[0]; r.Failure != "" || len(r.Points) < 2 {
+			t.Errorf("failure %q, points %+v", r.Failure, r.Points)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if opened != 2 {
+		t.Errorf("the log was opened %d times, want 2", opened)
+	}
+	lost := errors.New("no such pod")
+	driver.OpenLog = func(context.Context) (io.ReadCloser, error) { return nil, lost }
+	if _, err := driver.Start(t.Context(), f, engine.Setup{}); !errors.Is(err, lost) {
+		t.Errorf("a log that cannot be opened: %v", err)
+	}
+}
+
+// TestAttachDecided: what the running server has decided cannot be asked for,
+// and nothing of it is recorded that the server does not say.
+func TestAttachDecided(t *testing.T) {
+	f := newFake()
+	f.slow = 0
+	url, log := f.attachable(t)
+	driver := &vllm.Server{URL: url, OpenLog: log.open}
+	for want, setup := range map[string]engine.Setup{
+		"dtype is":                   {Deploy: deploy.Config{DType: "bf16"}},
+		"tensor parallel size is":    {Deploy: deploy.Config{TensorParallel: 2}},
+		"pipeline parallel size is":  {Deploy: deploy.Config{PipelineParallel: 2}},
+		"block size is":              {Deploy: deploy.Config{BlockSize: 16}},
+		"max model len is":           {Deploy: deploy.Config{MaxModelLen: 100}},
+		"max num batched tokens are": {Deploy: deploy.Config{MaxNumBatchedTokens: 100}},
+		"GPU memory utilization is":  {Deploy: deploy.Config{GPUMemoryUtilization: 0.5}},
+		"quantisation is":            {Deploy: deploy.Config{Quantization: "awq"}},
+		"weights are":                {LoadWeights: true},
+		"number of layers is":        {NumLayers: 2},
+		"device, CUDA graphs are":    {Device: "cuda", CUDAGraphs: true},
+		"arguments are":              {Args: []string{"--x"}},
+		"data parallel size is":      {Deploy: deploy.Config{DataParallel: 2}},
+	} {
+		if strings.HasPrefix(want, "number of layers") {
+			want = "number of layers"
+		}
+		_, err := driver.Start(t.Context(), f, setup)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), "the running server's to decide") || hintOf(err) == "" {
+			t.Errorf("%+v: error %v, want %q", setup, err, want)
+		}
+	}
+	s, err := driver.Start(t.Context(), f, engine.Setup{Deploy: deploy.Config{Model: "m", TensorParallel: 1, PipelineParallel: 1}, TaskTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := deploy.Config{Engine: "vllm", EngineVersion: "0.32.0", Model: "m", MaxModelLen: 2048, BlockSize: 128}
+	if diff := cmp.Diff(want, s.Facts().Deploy); diff != "" {
+		t.Errorf("deployment (-want +got):\n%s", diff)
+	}
+}
+
 // TestAttachLearnsBudget has a batch beyond the budget of a server whose
 // limits nobody told.
 func TestAttachLearnsBudget(t *testing.T) {
 	f := newFake()
 	f.slow, f.budget = 0, 256
 	url, log := f.attachable(t)
-	s, err := (&vllm.Server{URL: url, Log: log}).Start(t.Context(), f, engine.Setup{TaskTimeout: 10 * time.Second})
+	s, err := (&vllm.Server{URL: url, OpenLog: log.open}).Start(t.Context(), f, engine.Setup{TaskTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +166,8 @@ func TestAttachRefused(t *testing.T) {
 		model           string
 	}{
 		{"no log", "no log of the server at", "--enable-logging-iteration-details", vllm.Server{URL: url}, ""},
-		{"a log without iterations", "the server's log tells no iterations", "vllm serve MODEL --enable-logging-iteration-details", vllm.Server{URL: url, Log: log}, ""},
-		{"nobody there", "unreachable", "check address and port", vllm.Server{URL: nobody, Log: newGrowing()}, ""},
+		{"a log without iterations", "the server's log tells no iterations", "vllm serve MODEL --enable-logging-iteration-details", vllm.Server{URL: url, OpenLog: log.open}, ""},
+		{"nobody there", "unreachable", "check address and port", vllm.Server{URL: nobody, OpenLog: newGrowing().open}, ""},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			_, err := c.driver.Start(t.Context(), silent, engine.Setup{Model: c.model, TaskTimeout: 300 * time.Millisecond})

@@ -1,7 +1,6 @@
 package vllm_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -442,10 +441,9 @@ func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
 
 // growing is a file that another writes and that is followed.
 type growing struct {
-	mu     sync.Mutex
-	text   bytes.Buffer
-	more   chan struct{}
-	closed bool
+	mu   sync.Mutex
+	text []byte
+	more chan struct{}
 }
 
 func newGrowing() *growing { return &growing{more: make(chan struct{})} }
@@ -453,37 +451,51 @@ func newGrowing() *growing { return &growing{more: make(chan struct{})} }
 func (g *growing) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.closed {
-		g.text.Write(p)
-		close(g.more)
-		g.more = make(chan struct{})
-	}
+	g.text = append(g.text, p...)
+	close(g.more)
+	g.more = make(chan struct{})
 	return len(p), nil
 }
 
-func (g *growing) Read(p []byte) (int, error) {
+// Close is for those who write.
+func (*growing) Close() error { return nil }
+
+// open follows the file from its beginning.
+func (g *growing) open(context.Context) (io.ReadCloser, error) {
+	return &growingReader{file: g, closed: make(chan struct{})}, nil
+}
+
+// growingReader is a file that was opened.
+type growingReader struct {
+	file   *growing
+	at     int
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (r *growingReader) Read(p []byte) (int, error) {
 	for {
-		g.mu.Lock()
-		n, err := g.text.Read(p)
-		more, closed := g.more, g.closed
-		g.mu.Unlock()
-		if n > 0 || !errors.Is(err, io.EOF) {
-			return n, err
-		}
-		if closed {
+		r.file.mu.Lock()
+		n := copy(p, r.file.text[r.at:])
+		more := r.file.more
+		r.file.mu.Unlock()
+		select {
+		case <-r.closed:
 			return 0, io.EOF
+		default:
 		}
-		<-more
+		if r.at += n; n > 0 {
+			return n, nil
+		}
+		select {
+		case <-more:
+		case <-r.closed:
+		}
 	}
 }
 
-func (g *growing) Close() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.closed {
-		g.closed = true
-		close(g.more)
-	}
+func (r *growingReader) Close() error {
+	r.once.Do(func() { close(r.closed) })
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 // without pausing it.
 func attachReal(t *testing.T, started engine.Session, log *growing) {
 	t.Helper()
-	driver := &vllm.Server{URL: vllm.Address(started), Log: log}
+	driver := &vllm.Server{URL: vllm.Address(started), OpenLog: log.open}
 	session, err := driver.Start(t.Context(), place.Local(), engine.Setup{Model: "tiny"})
 	if err != nil {
 		t.Error("attach:", err)

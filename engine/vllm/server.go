@@ -263,7 +263,7 @@ func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Se
 	f := newFollower(setup.Log, engine.RedactorOf(place, "API_KEY="+s.APIKey))
 	session := &session{
 		client: atURL(s.URL), log: f, setup: setup, attached: true, source: log,
-		gates: []gate{blockGate},
+		gates:  []gate{blockGate},
 		exited: make(chan struct{}),
 	}
 	if s.APIKey != "" {
