@@ -82,7 +82,7 @@ func TestProbeFacts(t *testing.T) {
 			{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryWeights, Bytes: 1000}},
 			{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryKVCache, Tokens: 640, BlockSize: 16}},
 		},
-		Deploy: deploy.Config{Model: "/models/m", Engine: "fake", EngineVersion: "1.2", DType: "bf16", MaxModelLen: 4096},
+		Deploy:   deploy.Config{Model: "/models/m", Engine: "fake", EngineVersion: "1.2", DType: "bf16", MaxModelLen: 4096},
 		Warnings: []string{"it is a fake", "the engine does not confirm what it was asked for, so that it is not recorded: block size 16, tensor parallel size 2", "memory[1] of the engine was left out: memory: part is missing\nmemory: says neither bytes nor tokens nor blocks"},
 	}
 	got := s.Facts()
@@ -108,10 +108,18 @@ func TestProbeSaysOtherwise(t *testing.T) {
 			deploy.Config{
 				Engine: "fake", EngineVersion: "1.2", DType: "fp16", KVCacheDType: "fp8", Quantization: "fp8", BlockSize: 32, MaxModelLen: 4096,
 				MaxNumBatchedTokens: 2048, TensorParallel: 2, PipelineParallel: 1, GPUMemoryUtilization: 0.85,
-			}, "",
+			},
+			"",
 		},
 		{"what nobody asked for is recorded too", `"block_size":64`, engine.Setup{}, deploy.Config{Engine: "fake", EngineVersion: "1.2", BlockSize: 64, MaxModelLen: 4096}, ""},
 		{"another format", `"dtype":"fp32"`, engine.Setup{Deploy: deploy.Config{DType: "bf16"}}, deploy.Config{}, "asked for dtype bf16, and the engine runs with fp32"},
+		{
+			"a quantisation by its kernel's name", `"quantization":"awq_marlin"`,
+			engine.Setup{Deploy: deploy.Config{Quantization: "awq"}},
+			deploy.Config{Engine: "fake", EngineVersion: "1.2", MaxModelLen: 4096, Quantization: "awq_marlin"},
+			"",
+		},
+		{"another quantisation", `"quantization":"gptq"`, engine.Setup{Deploy: deploy.Config{Quantization: "awq"}}, deploy.Config{}, "quantisation awq, and the engine runs with gptq"},
 		{"other blocks", `"block_size":16`, engine.Setup{Deploy: deploy.Config{BlockSize: 32}}, deploy.Config{}, "block size 32, and the engine runs with 16"},
 		{"fewer ranks", `"tensor_parallel_size":1`, engine.Setup{Deploy: deploy.Config{TensorParallel: 4}}, deploy.Config{}, "tensor parallel size 4, and the engine runs with 1"},
 		{"more ranks than one", `"tensor_parallel_size":2`, engine.Setup{Deploy: deploy.Config{TensorParallel: 1}}, deploy.Config{}, "tensor parallel size 1, and the engine runs with 2"},
@@ -166,6 +174,9 @@ func TestProbeInheritedSecrets(t *testing.T) {
 	results, err := collect(t, s, stepTask(1, 1), stepTask(2, 2), stepTask(3, 3))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil { // what it said on stderr is here by then
+		t.Error(err)
 	}
 	all, err := json.Marshal([]any{s.Facts(), results, said.String()})
 	if err != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/llmprof/llmprof/catalog"
@@ -38,14 +39,9 @@ func runningDeploy(e *probeEvent, setup Setup) (running deploy.Config, warnings 
 			warnings = append(warnings, fmt.Sprintf("the engine %s %q, which the catalog does not know", format.what, format.stated))
 		}
 	}
-	if _, err := deploy.ParseWeightFormat(running.Quantization, running.WithDefaults().DType); err != nil {
-		// An engine may name the kernel after the format: "awq_marlin".
+	if _, err := deploy.ParseWeightFormat(running.Quantization, catalog.BF16); err != nil {
 		running.Quantization = ""
-		if strings.HasPrefix(e.Quantization, asked.Quantization+"_") {
-			running.Quantization = asked.Quantization
-		} else {
-			warnings = append(warnings, fmt.Sprintf("the engine's weights are quantised as %q, which is not known here", e.Quantization))
-		}
+		warnings = append(warnings, fmt.Sprintf("the engine's weights are quantised as %q, which is not known here", e.Quantization))
 	}
 	var wrong, unsure []string
 	for _, c := range comparisons(asked, running) {
@@ -72,6 +68,16 @@ func runningDeploy(e *probeEvent, setup Setup) (running deploy.Config, warnings 
 	return running, warnings, nil
 }
 
+// weightFormat is the one name of a quantisation that has several, as "awq" is
+// that of "awq_marlin"; one that is not known keeps its own.
+func weightFormat(name string) string {
+	format, err := deploy.ParseWeightFormat(name, catalog.BF16)
+	if err != nil || name == "" {
+		return name
+	}
+	return format.Name
+}
+
 // comparison is a field of a deployment as texts, empty where it is not set.
 // What is usual need not be confirmed.
 type comparison struct{ name, asked, runs, usual string }
@@ -83,7 +89,7 @@ func comparisons(asked, running deploy.Config) []comparison {
 		if n <= 0 {
 			return ""
 		}
-		return fmt.Sprint(n)
+		return strconv.Itoa(n)
 	}
 	share := func(x float64) string {
 		if x <= 0 {
@@ -94,7 +100,7 @@ func comparisons(asked, running deploy.Config) []comparison {
 	return []comparison{
 		{"dtype", string(asked.DType), string(running.DType), ""},
 		{"KV cache dtype", string(asked.KVCacheDType), string(running.KVCacheDType), string(running.DType)},
-		{"quantisation", asked.Quantization, running.Quantization, "none"},
+		{"quantisation", weightFormat(asked.Quantization), weightFormat(running.Quantization), "none"},
 		{"block size", set(asked.BlockSize), set(running.BlockSize), ""},
 		{"max num batched tokens", set(asked.MaxNumBatchedTokens), set(running.MaxNumBatchedTokens), ""},
 		{"tensor parallel size", set(asked.TensorParallel), set(running.TensorParallel), "1"},

@@ -14,6 +14,10 @@ import (
 // longest honest one, 100 runs of 32k decode steps, is of 70 MB.
 const maxProbeLine = 128 << 20
 
+// keptOfLong is how many bytes of a line that is too long are kept. Whoever
+// shows less of it, after secrets were taken out, shows none that was cut here.
+const keptOfLong = 4 << 10
+
 // probeLine is one line of a probe: an event, chatter, or a broken event.
 type probeLine struct {
 	event *probeEvent
@@ -86,7 +90,7 @@ func (p *probeReader) next() (probeLine, error) {
 			line = append(line, part...)
 		}
 		if len(line) > p.limit {
-			line, long = line[:min(len(line), 200)], true
+			line, long = line[:min(len(line), p.limit, keptOfLong)], true
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):

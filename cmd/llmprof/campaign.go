@@ -170,7 +170,12 @@ func (m *measurement) open() error {
 	if err := m.free(m.out); err != nil {
 		return err
 	}
-	if info, err := os.Stat(m.out); err != nil || m.overwrite || info.Size() == 0 {
+	switch info, err := os.Stat(m.out); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fileError("read", m.out, err)
+	case m.overwrite || info.Size() == 0:
 		return nil // there is nothing to go on with
 	}
 	file, err := os.Open(m.out)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -43,7 +44,7 @@ func follow(name string) (*followed, error) {
 func (f *followed) Read(p []byte) (int, error) {
 	for len(p) > 0 {
 		n, err := f.more(p)
-		if n > 0 || err != nil && err != io.EOF {
+		if n > 0 || err != nil && !errors.Is(err, io.EOF) {
 			return n, err
 		}
 		select {
@@ -65,11 +66,11 @@ func (f *followed) more(p []byte) (int, error) {
 	default:
 	}
 	n, err := f.read(p)
-	if n > 0 || err != io.EOF || !f.moved() {
+	if n > 0 || !errors.Is(err, io.EOF) || !f.moved() {
 		return n, err
 	}
 	// The last words may have come after the read, before the file was moved.
-	if n, err := f.read(p); n > 0 || err != io.EOF {
+	if n, err := f.read(p); n > 0 || !errors.Is(err, io.EOF) {
 		return n, err
 	}
 	if err := f.begin(); err != nil {

@@ -32,6 +32,7 @@ type stepFlags struct {
 	maxBatch, maxInput counts
 	output             counts
 	runs, warmup       int
+	hardware           string
 	format             string
 }
 
@@ -66,6 +67,7 @@ train fits a predictor to the profile.`,
 	flags := cmd.Flags()
 	f.engineFlags.register(cmd, 0)
 	f.outputFlags.register(cmd)
+	flags.StringVar(&f.hardware, "gpu", "", "name of the hardware in what is written (--hardware; default: what the engine reports)")
 	flags.StringVar(&f.grid, "grid", "", "batch sizes x input lengths, each a list or a range of powers of two: 1,4,16x128..4k")
 	flags.Var(&f.maxBatch, "max-num-seqs", "largest batch size of the default grid (--max_batch_size)")
 	flags.Var(&f.maxInput, "max-input-tokens", "largest input length of the default grid")
@@ -74,7 +76,7 @@ train fits a predictor to the profile.`,
 	flags.IntVar(&f.warmup, "warmup", 3, "runs before them that are not counted")
 	flags.StringVar(&f.format, "format", fileProfile, "llmprof, or benchmark to write the forward-time predictor's JSON as well")
 	completeWith(cmd, "format", fileProfile, fileBenchmark)
-	onlyOnCommandLine(flags, "format", "grid")
+	onlyOnCommandLine(flags, "format", "grid", "gpu")
 	return cmd
 }
 
@@ -123,7 +125,7 @@ func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) (fault 
 	}
 	m := &measurement{
 		outputFlags: &f.outputFlags, app: a, cat: cat, driver: driver, place: where, setup: setup, model: model.name,
-		tasks: grid.Tasks(f.warmup, f.runs),
+		hardware: f.hardware, tasks: grid.Tasks(f.warmup, f.runs),
 	}
 	if benchmark != "" {
 		if err := f.free(benchmark); err != nil {

@@ -97,7 +97,7 @@ func startError(err error, program string, place engine.Place, model string) err
 	switch {
 	case !ok:
 		return err
-	case outOfMemory(err):
+	case engine.OutOfMemory(err):
 		return &engine.DiedError{Engine: program, OutOfMemory: true, Err: err}
 	case strings.Contains(exit.Stderr, "load model"):
 		return &modelError{what: fmt.Sprintf("load %s with %s on %s", model, program, place), err: err}
@@ -357,7 +357,7 @@ func (s *benchSession) part(ctx context.Context, g group, tasks []*pending, deco
 // alive returns nil where a run's end is its task's own affair: where the
 // program still runs the shortest test there is.
 func (s *benchSession) alive(ctx context.Context, end error) error {
-	died := &engine.DiedError{Engine: program, OutOfMemory: outOfMemory(end), Err: end}
+	died := &engine.DiedError{Engine: program, OutOfMemory: engine.OutOfMemory(end), Err: end}
 	if engine.Unusable(end) != "" || errors.As(end, new(*engine.DiedError)) {
 		return died
 	}
@@ -374,7 +374,7 @@ func (s *benchSession) alive(ctx context.Context, end error) error {
 	case err == nil:
 		err = errors.New("it printed no result")
 	}
-	died.OutOfMemory = outOfMemory(err)
+	died.OutOfMemory = engine.OutOfMemory(err)
 	died.Err = fmt.Errorf("the shortest test fails: %w; before that: %s", err, failure(end))
 	return died
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 
@@ -156,18 +155,6 @@ func (s *benchSession) chatter(line []byte) {
 	}
 }
 
-// memoryWords are what llama.cpp and its backends say when memory runs out.
-var memoryWords = regexp.MustCompile(`(?i)out of memory|(failed|unable) to allocate|cannot allocate|not enough memory|bad_alloc|failed to create context`)
-
-func outOfMemory(err error) bool {
-	exit, ok := errors.AsType[*engine.ExitError](err)
-	if !ok {
-		return false
-	}
-	signal := strings.ToUpper(exit.Signal)
-	return strings.HasSuffix(signal, "KILL") || signal == "KILLED" || exit.Code == 128+9 || memoryWords.MatchString(exit.Stderr)
-}
-
 // failure is why a test gave no result, as profiles write it.
 func failure(err error) string {
 	if err == nil {
@@ -176,7 +163,7 @@ func failure(err error) string {
 	if late, ok := errors.AsType[*timeoutError](err); ok {
 		return engine.FailureTimeout + late.Error()
 	}
-	if outOfMemory(err) {
+	if engine.OutOfMemory(err) {
 		return engine.FailureOOM
 	}
 	if exit, ok := errors.AsType[*engine.ExitError](err); ok {

@@ -204,13 +204,10 @@ func (s *session) moduleMissing(err error) error {
 // outOfMemory reports whether a process seems to have died of want of memory. Of
 // one that was stopped, only its words count.
 func outOfMemory(err error, stopped bool) bool {
-	exit, ok := errors.AsType[*engine.ExitError](err)
-	if !ok {
-		return false
+	if exit, ok := errors.AsType[*engine.ExitError](err); ok && stopped {
+		return engine.SaysOutOfMemory(exit.Stderr) // the kill was ours
 	}
-	signal := strings.TrimPrefix(strings.ToUpper(exit.Signal), "SIG")
-	killed := exit.Code == 137 || signal == "KILL" || signal == "KILLED"
-	return strings.Contains(strings.ToLower(exit.Stderr), "out of memory") || killed && !stopped
+	return engine.OutOfMemory(err)
 }
 
 func (s *session) log(text string) {

@@ -26,6 +26,8 @@ type client struct {
 	http *http.Client
 	// header goes with every request.
 	header http.Header
+	// redactor takes secrets out of what the server says.
+	redactor *engine.Redactor
 }
 
 // atPlace is a client of a port at the loopback address of a place.
@@ -86,13 +88,13 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) ([]
 		return nil, fmt.Errorf("%s %s: read the answer: %w", method, path, err)
 	}
 	if answer.StatusCode/100 != 2 {
-		return nil, &statusError{method, path, answer.StatusCode, message(text)}
+		return nil, &statusError{method, path, answer.StatusCode, message(text, c.redactor)}
 	}
 	return text, nil
 }
 
-// message is what an error's body says, shortened.
-func message(body []byte) string {
+// message is what an error's body says, without secrets, shortened.
+func message(body []byte, redactor *engine.Redactor) string {
 	var said struct {
 		Error struct {
 			Message string `json:"message"`
@@ -108,9 +110,10 @@ func message(body []byte) string {
 			text = fmt.Sprint(said.Detail)
 		}
 	}
-	if len(text) > 500 {
-		text = strings.ToValidUTF8(text[:500], "") + "…"
+	if redactor != nil {
+		text = redactor.Redact(text)
 	}
+	text = engine.Shorten(text, 500)
 	if text == "" {
 		text = "no message"
 	}

@@ -1,4 +1,5 @@
-// Package vllm drives vLLM in three ways, each an [engine.Driver].
+// Package vllm drives vLLM in three ways, each an [engine.Driver]: "vllm",
+// "vllm-bench" and "vllm-probe" on llmprof's command line.
 //
 // [Server] is the one to prefer: it starts "vllm serve", or attaches to a
 // server that runs, sends batches of random token ids and reads the exact
@@ -37,6 +38,14 @@
 // median, at the mean context input + output/2, as in format/stepbench. The
 // points of single steps carry the tokens that were in the cache before the
 // step.
+//
+// # What is recorded of the deployment
+//
+// Of a server that was started: its command line, and over it what its log and
+// its metrics say. Of one that was attached to: what it says of itself, and
+// nothing else; to ask for anything that it has decided (dtype, parallel
+// sizes, blocks, weights, …) is an error. Of a probe: vLLM's own configuration.
+// What none of the three would apply is refused before anything starts.
 //
 // # Clocks
 //

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/format/vllmlog"
 	"github.com/llmprof/llmprof/forward"
 )
@@ -130,7 +131,7 @@ func FuzzFollower(f *testing.F) {
 	f.Add([]byte("secret-value hf_abcdefghijklmnopqrs\n\n\n"), 3)
 	f.Fuzz(func(t *testing.T, text []byte, cut int) {
 		var out passedOn
-		log := newFollower(&out, []string{"API_KEY=secret-value"})
+		log := newFollower(&out, engine.NewRedactor("API_KEY=secret-value"))
 		w := &lineWriter{f: log}
 		at := min(max(cut, 0), len(text))
 		for _, part := range [][]byte{text[:at], text[at:], []byte("\n")} {

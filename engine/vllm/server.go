@@ -172,6 +172,7 @@ func launch(ctx context.Context, place engine.Place, setup engine.Setup, port in
 		gates: []gate{pauseGate, blockGate}, tokens: newTokens(m, setup.Seed), layers: layersOf(m, setup.NumLayers),
 		threads: threadsOf(setup.Deploy, env),
 	}
+	s.client.redactor = f.redactor
 	go s.watch()
 	if err := s.ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -266,6 +267,7 @@ func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Se
 		gates:  []gate{blockGate},
 		exited: make(chan struct{}),
 	}
+	session.client.redactor = f.redactor
 	if s.APIKey != "" {
 		session.client.header = http.Header{"Authorization": {"Bearer " + s.APIKey}}
 	}

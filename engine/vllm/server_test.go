@@ -36,6 +36,12 @@ func newFake() *fakeServer {
 // inBubble starts a session on a fake server within a bubble.
 func inBubble(t *testing.T, f *fakeServer, setup engine.Setup, use func(t *testing.T, s engine.Session)) {
 	t.Helper()
+	inBubbleAt(t, f, setup, use)
+}
+
+// inBubbleAt does so at a place that leads to one.
+func inBubbleAt(t *testing.T, f engine.Place, setup engine.Setup, use func(t *testing.T, s engine.Session)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := (&vllm.Server{}).Start(t.Context(), f, setup)
 		if err != nil {

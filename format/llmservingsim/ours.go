@@ -35,7 +35,8 @@ func Ours(fsys fs.FS) (bool, error) {
 		if err != nil {
 			return err
 		}
-		if entries++; entries > maxEntries {
+		entries++
+		if entries > maxEntries {
 			ours = false
 			return fs.SkipAll
 		}
