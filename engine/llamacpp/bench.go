@@ -38,6 +38,7 @@ func (bench) Abilities() engine.Abilities {
 // Start runs the shortest test there is, which loads the model and tells build
 // and device.
 func (bench) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+	setup.Log = engine.Concurrent(setup.Log)
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("start %s on %s: "+format, append([]any{program, place}, args...)...)
 	}

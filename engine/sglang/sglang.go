@@ -74,6 +74,7 @@ print(json.dumps(found))
 
 // Start looks for SGLang; its processes start with the tasks.
 func (driver) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+	setup.Log = engine.Concurrent(setup.Log)
 	if err := refuse(setup); err != nil {
 		return nil, fmt.Errorf("start sglang on %s: %w", place, err)
 	}
