@@ -59,7 +59,7 @@ const mostNoise = 0.05
 // passes measures the grid several times, one after the other, and joins the
 // profiles: slow spells of a shared machine last longer than the runs of one
 // point, but not as long as a grid. noise is by how much the least samples of
-// the first two passes differ in the median, as a share.
+// the first two passes differ on average, as a share.
 func passes(t *testing.T, n int, args ...string) (file string, noise float64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func passes(t *testing.T, n int, args ...string) (file string, noise float64) {
 	}
 	file = filepath.Join(dir, "steps.llmprof")
 	command(t, append(append([]string{"import"}, files...), "-o", file)...)
-	return file, stat.Median(differences)
+	return file, stat.Mean(differences)
 }
 
 // heldOut trains on four fifths of a profile and tests on the rest, five
@@ -100,7 +100,7 @@ func passes(t *testing.T, n int, args ...string) (file string, noise float64) {
 // asks for a step between the measured ones.
 func heldOut(t *testing.T, file string, noise float64) {
 	t.Helper()
-	t.Logf("two passes over the grid differ by %.1f %% in the median", 100*noise)
+	t.Logf("two passes over the grid differ by %.1f %% on average", 100*noise)
 	var scores struct {
 		Rows []struct {
 			Mode, Model string
