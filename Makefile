@@ -32,7 +32,7 @@ build: ## build ./llmprof for this machine
 test: ## fetch what the tests need and run all of them
 	@$(GO) mod download
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; begin=$$SECONDS; status=0; \
-	$(GO) test $(TESTFLAGS) ./... 2>&1 | tee "$$log" || status=$$?; \
+	$(GO) test -timeout 40m $(TESTFLAGS) ./... 2>&1 | tee "$$log" || status=$$?; \
 	awk -v status=$$status -v seconds=$$((SECONDS - begin)) ' \
 		/^ok / {passed++} /^FAIL\t/ {failed++; names = names " " $$2} /\[no test files\]/ {untested++} /^ *--- FAIL/ {tests++} \
 		END { \
@@ -53,7 +53,7 @@ test-engines: ## measure the real engines; fails where one is missing (make engi
 		| grep -v -e '^?' -e 'no tests to run' -e '^testing: warning' -e '^PASS$$' -e '^=== RUN'
 
 race: ## run all tests but those of real engines under the race detector (needs a C compiler)
-	LLMPROF_ENGINES=none CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) ./...
+	LLMPROF_ENGINES=none CGO_ENABLED=1 $(GO) test -race -timeout 30m $(TESTFLAGS) ./...
 
 lint: $(LINT) $(FUMPT) ## vet, gofumpt and golangci-lint
 	$(GO) vet ./...
