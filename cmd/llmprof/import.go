@@ -78,11 +78,9 @@ func (a *app) importFiles(files []string, f *importFlags) error {
 	if !logs && (f.requests != "" || f.kvTokens.values[0] > 0) {
 		return usage("", "--requests and --kv-tokens go with the log of a vLLM server, and none of the files is one")
 	}
-	p := parts[0]
-	if len(parts) > 1 {
-		if p, err = profile.Merge(parts...); err != nil {
-			return err
-		}
+	p, err := merged(parts)
+	if err != nil {
+		return err
 	}
 	if err := f.complete(cat, p); err != nil {
 		return err

@@ -112,6 +112,12 @@ func (a *app) readMeasurements(names []string, opts readOptions) (*profile.Profi
 	if err != nil {
 		return nil, err
 	}
+	return merged(parts)
+}
+
+// merged joins the profiles of one command line; a single one stays as it is,
+// with its own header.
+func merged(parts []*profile.Profile) (*profile.Profile, error) {
 	if len(parts) == 1 {
 		return parts[0], nil
 	}

@@ -119,12 +119,9 @@ func registerSamples(cmd *cobra.Command, value *string) {
 
 // observations joins measurements and collects what a fit can use of them.
 func observations(parts []*profile.Profile, samples string) (fit.Data, *profile.Profile, error) {
-	p := parts[0]
-	if len(parts) > 1 {
-		var err error
-		if p, err = profile.Merge(parts...); err != nil {
-			return fit.Data{}, nil, err
-		}
+	p, err := merged(parts)
+	if err != nil {
+		return fit.Data{}, nil, err
 	}
 	points := p.Points
 	switch samples {
