@@ -145,7 +145,7 @@ func Observations(points iter.Seq2[profile.Point, error]) (Data, error) {
 		if err != nil {
 			return Data{}, fmt.Errorf("collect rows to fit: %s: %w", originOf(p), err)
 		}
-		if p.Kind == profile.KindMemory || p.Kind == profile.KindRequest {
+		if p.Kind == profile.KindMemory || p.Kind == profile.KindRequest || p.Kind == profile.KindTelemetry {
 			continue // they stand beside steps and never claim to be one
 		}
 		if reason != "" {

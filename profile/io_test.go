@@ -99,8 +99,8 @@ func TestReadFaults(t *testing.T) {
 			text:  `{"schema":"llmprof/profile","version":"1.0","device":{"name":"a"}}` + "\n" + point + `{"schema":"llmprof/profile","version":"1.0","device":{"name":"b"}}` + "\n" + point,
 			fatal: `device differs: "a" in x: line 1, "b" in x: line 3`,
 		},
-		{why: "a newer minor version is read with a warning", text: strings.Replace(head, "1.0", "1.7", 1) + point, points: 1, warnings: []string{"version 1.7 is newer than 1.1"}},
-		{why: "a newer major version is refused", text: strings.Replace(head, "1.0", "2.0", 1) + point, fatal: "x: llmprof/profile version 2.0 is newer than 1.1"},
+		{why: "a newer minor version is read with a warning", text: strings.Replace(head, "1.0", "1.7", 1) + point, points: 1, warnings: []string{"version 1.7 is newer than 1.2"}},
+		{why: "a newer major version is refused", text: strings.Replace(head, "1.0", "2.0", 1) + point, fatal: "x: llmprof/profile version 2.0 is newer than 1.2"},
 		{why: "a newer major version is refused, whatever its header holds", text: `{"schema":"llmprof/profile","version":"2.0","device":7}` + "\n", fatal: "version 2.0 is newer"},
 		{why: "a version that is none", text: strings.Replace(head, "1.0", "one", 1), fatal: `x: line 1: version is "one"`},
 		{why: "no version", text: `{"schema":"llmprof/profile"}`, fatal: `x: line 1: version is ""`},
@@ -194,7 +194,7 @@ func TestBomb(t *testing.T) {
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		file, version string
-	}{{"v1.0.llmprof", "1.0"}, {"v1.0.llmprof.gz", "1.0"}, {"v1.1.llmprof", "1.1"}} {
+	}{{"v1.0.llmprof", "1.0"}, {"v1.0.llmprof.gz", "1.0"}, {"v1.1.llmprof", "1.1"}, {"v1.2.llmprof", "1.2"}} {
 		b, err := os.ReadFile(filepath.Join("testdata", c.file))
 		if err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenProfile is what testdata/v1.1.llmprof holds, every field once, and
+// goldenProfile is what testdata/v1.2.llmprof holds, every field once, and
 // what a file of an older version does.
 func goldenProfile(version string) *profile.Profile {
 	raw := func(s string) map[string]json.RawMessage {
@@ -257,6 +257,17 @@ func goldenProfile(version string) *profile.Profile {
 		},
 		profile.Point{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryKVCache, Bytes: 1 << 30, Resolution: 10, Tokens: 524288, Blocks: 4096, BlockSize: 128, Worker: "Worker_TP0"}},
 		profile.Point{Kind: profile.KindRequest, Request: &profile.Request{ID: "7", InputLen: 591, OutputLen: 22, CachedLen: 32, Scheduled: 0.2, Sent: 0.201, First: 0.305, Last: 0.411}},
+	)
+	if version == "1.1" {
+		return old
+	}
+	device := 1
+	old.Points = append(old.Points,
+		profile.Point{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryUsed, Phase: profile.PhaseBaseline, At: 0.5, Device: &device}},
+		profile.Point{Kind: profile.KindTelemetry, Telemetry: &profile.Telemetry{
+			Source: "nvml", Device: 1, UUID: "GPU-7", Name: "NVIDIA A100", MemoryTotal: 80 << 30, At: []float64{0, 0.1},
+			Used: []int64{0, 1 << 30}, Process: []int64{0, 1 << 29}, Utilization: []float64{0, 0.5}, Power: []float64{60, 300}, Temperature: []float64{30, 31}, Clock: []float64{1e9, 1.4e9},
+		}},
 	)
 	return old
 }

@@ -53,15 +53,31 @@ const (
 	MemoryConsumed = "consumed"
 	// MemoryKVCache is the KV cache.
 	MemoryKVCache = "kv-cache"
+	// MemoryKVUsed is the part of the KV cache that held tokens, where it was
+	// fullest.
+	MemoryKVUsed = "kv-cache-used"
 	// MemoryProcess is the resident memory of the engine's processes.
 	MemoryProcess = "process"
+	// MemoryUsed is the memory in use on a device, by whomever.
+	MemoryUsed = "used"
+)
+
+// The moments of a run of which a [Memory] point may be.
+const (
+	// PhaseBaseline: before the engine was started.
+	PhaseBaseline = "baseline"
+	// PhasePostWarmup: when the engine said that it is warm.
+	PhasePostWarmup = "post-warmup"
+	// PhasePeak: the fullest moment of the run.
+	PhasePeak = "peak"
 )
 
 // Memory is one figure of memory: what an engine said, or a reading.
 type Memory struct {
 	// Part is what the memory holds, one of the Memory constants.
 	Part string `json:"part"`
-	// Bytes is its size; 0 where only tokens or blocks are known.
+	// Bytes is its size; 0 where only tokens or blocks are known, or where a
+	// reading found nothing in use.
 	Bytes int64 `json:"bytes,omitempty"`
 	// Resolution is the step of the figure in bytes, for figures that were
 	// printed rounded; 0 where it is exact.
@@ -71,6 +87,12 @@ type Memory struct {
 	Tokens    int64 `json:"tokens,omitempty"`
 	Blocks    int64 `json:"blocks,omitempty"`
 	BlockSize int   `json:"block_size,omitempty"`
+	// Phase is the moment of a reading, one of the Phase constants, At its time
+	// in seconds from the start of the recording, Device the driver's number of
+	// the device; all are left out where an engine states what it holds.
+	Phase  string  `json:"phase,omitempty"`
+	At     float64 `json:"at_s,omitempty"`
+	Device *int    `json:"device,omitempty"`
 	// Worker names the rank or process that said it; empty where there is one.
 	Worker string `json:"worker,omitempty"`
 }
@@ -124,7 +146,10 @@ func (m *Memory) validate() error {
 	if m.Bytes < 0 || m.Resolution < 0 || m.Tokens < 0 || m.Blocks < 0 || m.BlockSize < 0 {
 		return fmt.Errorf("bytes %d, resolution_bytes %d, tokens %d, blocks %d, block_size %d: want none negative", m.Bytes, m.Resolution, m.Tokens, m.Blocks, m.BlockSize)
 	}
-	if m.Bytes == 0 && m.Tokens == 0 && m.Blocks == 0 {
+	if math.IsNaN(m.At) || math.IsInf(m.At, 0) {
+		return errors.New("at_s is not finite")
+	}
+	if m.Bytes == 0 && m.Tokens == 0 && m.Blocks == 0 && m.Phase == "" {
 		return errors.New("says neither bytes nor tokens nor blocks")
 	}
 	return nil

@@ -59,6 +59,8 @@ const (
 	KindMemory Kind = "memory"
 	// KindRequest is a request as its client saw it; it holds no samples.
 	KindRequest Kind = "request"
+	// KindTelemetry is a stretch of readings of a device; it holds no samples.
+	KindTelemetry Kind = "telemetry"
 	// KindFailure is a point that was asked for and could not be measured.
 	KindFailure Kind = "failure"
 )
@@ -83,9 +85,10 @@ type Point struct {
 	Step *Step `json:"step,omitempty"`
 	// Layer says which layer was run, for KindLayer and for failed layers.
 	Layer *Layer `json:"layer,omitempty"`
-	// Memory and Request are what points of those kinds say.
-	Memory  *Memory  `json:"memory,omitempty"`
-	Request *Request `json:"request,omitempty"`
+	// Memory, Request and Telemetry are what points of those kinds say.
+	Memory    *Memory    `json:"memory,omitempty"`
+	Request   *Request   `json:"request,omitempty"`
+	Telemetry *Telemetry `json:"telemetry,omitempty"`
 	// Samples are all the times taken, in order, in seconds.
 	Samples []float64 `json:"samples_s,omitempty"`
 	// Summary is what a foreign file said of samples that it did not keep,

@@ -15,11 +15,11 @@ import (
 // Schema and Version name the file format that this package writes.
 const (
 	Schema  = "llmprof/profile"
-	Version = "1.1"
+	Version = "1.2"
 )
 
 const (
-	major, minor = 1, 1
+	major, minor = 1, 2
 
 	// maxLine bounds one line of text in bytes: a point of 500,000 samples
 	// fits.

@@ -59,6 +59,10 @@ func (p *Point) Validate() error {
 		if p.Request == nil {
 			fault("a request point holds no request")
 		}
+	case KindTelemetry:
+		if p.Telemetry == nil {
+			fault("a telemetry point holds no readings")
+		}
 	case KindFailure:
 		if p.Reason == "" {
 			fault("a failure does not say its reason")
@@ -74,6 +78,11 @@ func (p *Point) Validate() error {
 	if p.Layer != nil {
 		if err := p.Layer.validate(); err != nil {
 			faults = append(faults, fmt.Errorf("layer: %w", err))
+		}
+	}
+	if p.Telemetry != nil {
+		if err := p.Telemetry.validate(); err != nil {
+			faults = append(faults, fmt.Errorf("telemetry: %w", err))
 		}
 	}
 	if p.Memory != nil {
