@@ -1,8 +1,7 @@
 package gpu
 
 import (
-	"encoding/csv"
-	"errors"
+	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -27,43 +26,72 @@ const maxText = 64 << 20
 // with or without nounits. Columns are known by the header, in any order;
 // unknown ones are passed over. A last line that is cut off is left out.
 func ParseNvidiaSMI(r io.Reader) ([]Reading, error) {
-	in := csv.NewReader(io.LimitReader(r, maxText))
-	in.TrimLeadingSpace, in.FieldsPerRecord, in.LazyQuotes = true, -1, true
-	header, err := in.Read()
-	if err != nil {
+	lines := bufio.NewScanner(io.LimitReader(r, maxText))
+	lines.Buffer(nil, maxLine)
+	if !lines.Scan() {
+		err := lines.Err()
+		if err == nil {
+			err = io.EOF
+		}
 		return nil, fmt.Errorf("nvidia-smi: read the header: %w", err)
 	}
-	columns := make([]string, len(header))
-	known := false
-	for i, name := range header {
-		// "power.draw [W]" is power.draw.
-		name, _, _ = strings.Cut(strings.TrimSpace(name), " [")
-		columns[i] = name
-		known = known || name == "memory.total" || name == "index" || name == "uuid" || name == "name"
-	}
-	if !known {
-		return nil, fmt.Errorf("nvidia-smi: the header %q names none of index, uuid, name, memory.total", strings.Join(header, ", "))
+	table, ok := nvidiaHeader(lines.Text())
+	if !ok {
+		return nil, fmt.Errorf("nvidia-smi: the header %q names none of index, uuid, name, memory.total", lines.Text())
 	}
 	var out []Reading
-	for line := 2; ; line++ {
-		row, err := in.Read()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
+	for line := 2; lines.Scan(); line++ {
+		reading, ok, err := table.reading(lines.Text())
 		if err != nil {
-			return nil, fmt.Errorf("nvidia-smi: %w", err)
+			return nil, fmt.Errorf("nvidia-smi: line %d: %w", line, err)
 		}
-		if len(row) < len(columns) {
-			continue // cut off, or foreign
+		if ok {
+			out = append(out, reading)
 		}
-		reading := Reading{Index: -1}
-		for i, name := range columns {
-			if err := reading.nvidia(name, strings.TrimSpace(row[i])); err != nil {
-				return nil, fmt.Errorf("nvidia-smi: line %d: %s: %w", line, name, err)
-			}
-		}
-		out = append(out, reading)
 	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("nvidia-smi: %w", err)
+	}
+	return out, nil
+}
+
+// nvidiaTable is the names of the columns of nvidia-smi's CSV.
+type nvidiaTable []string
+
+// cells cuts a line of nvidia-smi's CSV, which knows no quotes.
+func cells(line string) []string {
+	row := strings.Split(line, ",")
+	for i, cell := range row {
+		row[i] = strings.TrimSpace(cell)
+	}
+	return row
+}
+
+// nvidiaHeader reads the first line; ok is false where it is none.
+func nvidiaHeader(line string) (nvidiaTable, bool) {
+	columns := nvidiaTable(cells(line))
+	known := false
+	for i, name := range columns {
+		// "power.draw [W]" is power.draw.
+		columns[i], _, _ = strings.Cut(name, " [")
+		known = known || slices.Contains([]string{"index", "uuid", "name", "memory.total"}, columns[i])
+	}
+	return columns, known
+}
+
+// reading reads a line; ok is false for one that is cut off, or foreign.
+func (t nvidiaTable) reading(line string) (r Reading, ok bool, err error) {
+	row := cells(line)
+	if len(row) < len(t) {
+		return r, false, nil
+	}
+	r.Index = -1
+	for i, name := range t {
+		if err := r.nvidia(name, row[i]); err != nil {
+			return r, false, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return r, true, nil
 }
 
 // nvidiaFigures are the columns that hold a number.
