@@ -29,6 +29,15 @@ type Abilities struct {
 	MaxBatch int
 	// Clocks are what samples can be timed with, the default first.
 	Clocks []profile.Clock
+	// AnewForTask says that the engine is started for each task by itself and
+	// holds nothing between two.
+	AnewForTask bool
+}
+
+// Commander is a driver that can say beforehand what it starts.
+type Commander interface {
+	// CommandLine is the engine's own command line for a task.
+	CommandLine(setup Setup, task StepTask, warmup, runs int) []string
 }
 
 // Setup says which model is measured and how. The zero value of a field leaves
@@ -65,12 +74,50 @@ type Setup struct {
 	Args []string
 	// Env are further environment variables, "NAME=value".
 	Env []string
+	// OwnLimits leaves the longest sequence, the batch and the tokens of a step
+	// to the engine where the deployment does not state them; otherwise a server
+	// is sized for the tasks to come.
+	OwnLimits bool
 	// Log takes what the engine says on stderr; nil discards it. Secrets are
 	// removed.
 	Log io.Writer
+	// Marked is told of moments in the engine's life as soon as they are known,
+	// from any goroutine; it may be nil.
+	Marked func(Mark)
 	// StartTimeout bounds the start, TaskTimeout one run of one task.
 	// Defaults: 15 and 10 minutes.
 	StartTimeout, TaskTimeout time.Duration
+}
+
+// Mark is a moment in an engine's life, as the engine itself tells it.
+type Mark struct {
+	// Name is one of the Mark constants.
+	Name string
+	// At is when this program heard of it.
+	At time.Time
+	// Source is what told it: a line of the log, an event of a probe.
+	Source string
+}
+
+// The moments that engines tell of. An engine that does not say one leaves it
+// out.
+const (
+	// MarkStarted: the engine's libraries and its device are up, and loading
+	// begins.
+	MarkStarted = "started"
+	// MarkLoaded: the weights are in memory.
+	MarkLoaded = "loaded"
+	// MarkReady: the start-up is over, with the warm-up that is part of it.
+	MarkReady = "ready"
+	// MarkWarm: the warm-up runs of a task are over, its timed runs begin.
+	MarkWarm = "warm"
+)
+
+// Mark tells of a moment, now.
+func (s Setup) Mark(name, source string) {
+	if s.Marked != nil {
+		s.Marked(Mark{Name: name, At: time.Now(), Source: source})
+	}
 }
 
 // Facts is what a started engine says of itself. What it does not say is
@@ -135,6 +182,12 @@ type Result struct {
 	Task Task
 	// Points are what was measured: a step's prefill and decode, each layer.
 	Points []profile.Point
+	// Totals are the times of whole runs of a step task in seconds, prefill and
+	// all decode steps; empty where they are not known.
+	Totals []float64
+	// Memory are points of kind memory that the engine stated of this task; of
+	// an engine that starts anew for each task, those of its start too.
+	Memory []profile.Point
 	// Failure says why nothing more was measured, empty where all was:
 	// FailureOOM, FailureLimits, or "runtime_error: …", "exception: …",
 	// "timeout: …".
@@ -147,6 +200,9 @@ const (
 	FailureOOM = "oom"
 	// FailureLimits: the engine's limits do not admit the task.
 	FailureLimits = "skipped_due_to_limits"
+	// FailureRefused is the prefix of why an engine that starts anew for each
+	// task did not start for this one.
+	FailureRefused = "refused: "
 	// FailureRuntime, FailureException and FailureTimeout are prefixes of what
 	// the engine said.
 	FailureRuntime   = "runtime_error: "

@@ -36,6 +36,13 @@ import "github.com/llmprof/llmprof/profile"
 // A "ready" that states something else than what was asked for ends the session;
 // the longest sequence alone may be shorter.
 //
+// A "mark" tells of a moment while something else is waited for: "started", when
+// libraries and device are up and loading begins, "loaded", once the weights are
+// in memory, and "warm", once the warm-up runs of a task are over. "ready" is such a moment by itself. An answer may state "memory" of its
+// task, as "ready" may of the engine.
+//
+//	← {"event":"mark","name":"warm"}
+//
 // Events of other names, as "log" and "progress", go to the log with their
 // message. Fields that a side does not know are passed over.
 const (
@@ -117,10 +124,13 @@ type probeEvent struct {
 	PipelineSize  int               `json:"pipeline_parallel_size"`
 	Utilization   float64           `json:"gpu_memory_utilization"` // 0..1
 	WeightsBytes  int64             `json:"weights_bytes"`
-	// Memory holds further figures, as a profile's memory points have them.
-	Memory []profile.Memory `json:"memory"`
-	// Warnings may stand in answers too.
-	Warnings []string `json:"warnings"`
+	// Memory holds further figures, as a profile's memory points have them. It
+	// and Warnings may stand in answers too.
+	Memory   []profile.Memory `json:"memory"`
+	Warnings []string         `json:"warnings"`
+
+	// Of "mark".
+	Name string `json:"name"`
 
 	// Of "step": one time a run, and the times of its single decode steps.
 	PrefillS []float64   `json:"prefill_s"`

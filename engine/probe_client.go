@@ -54,6 +54,7 @@ type probeSession struct {
 	taskTimeout   time.Duration
 	facts         Facts
 	log           *probeLog
+	mark          func(name, source string)
 
 	// lines come from the probe; the channel closes at the end of its output.
 	lines chan probeLine
@@ -86,7 +87,7 @@ func startProbe(ctx context.Context, place Place, cmd Command, setup Setup, limi
 	}
 	s := &probeSession{
 		engine: cmp.Or(setup.Deploy.Engine, path.Base(cmd.Argv[0])), place: place.String(), process: process, limits: limits,
-		taskTimeout: setup.TaskTimeout, log: log,
+		taskTimeout: setup.TaskTimeout, log: log, mark: setup.Mark,
 		lines: make(chan probeLine), quit: make(chan struct{}), ended: make(chan struct{}),
 		turn: make(chan struct{}, 1),
 	}
@@ -215,16 +216,18 @@ func (s *probeSession) measure(ctx context.Context, task Task, request probeTask
 	case event.Event != request.Op:
 		err = fmt.Errorf("it is of kind %q", event.Event)
 	case task.Step != nil:
-		result.Points, err = stepPoints(task, event, s.facts.Clock)
+		result.Points, result.Totals, err = stepPoints(task, event, s.facts.Clock)
 	default:
 		result.Points, err = layerPoints(task, event, s.facts.Clock)
 	}
 	if err == nil && len(result.Points) > 0 {
 		first := &result.Points[0]
-		first.Warnings = append(first.Warnings, event.Warnings...)
+		var unsure []string
+		result.Memory, unsure = memoryPoints(event.Memory)
+		first.Warnings = append(append(first.Warnings, event.Warnings...), unsure...)
 	}
 	if err != nil {
-		result.Points, result.Failure = nil, FailureRuntime+"the probe's answer is of no use: "+err.Error()
+		result.Points, result.Totals, result.Failure = nil, nil, FailureRuntime+"the probe's answer is of no use: "+err.Error()
 	}
 	return result, nil
 }
@@ -286,7 +289,14 @@ func (s *probeSession) take(line probeLine, task int) (*probeEvent, error) {
 		if e.Engine != "" {
 			s.engine = e.Engine
 		}
+		s.mark(MarkReady, "probe: ready")
 		return e, nil
+	case "mark":
+		switch e.Name {
+		case MarkStarted, MarkLoaded, MarkWarm:
+			s.mark(e.Name, "probe: "+e.Name)
+		}
+		return nil, nil
 	case "step", "layers", "failed":
 		if !ready {
 			return nil, broken("it answers %q before it is ready", e.Event)

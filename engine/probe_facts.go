@@ -51,13 +51,21 @@ func readFacts(e *probeEvent, setup Setup) (Facts, error) {
 	if e.WeightsBytes > 0 {
 		memory = append([]profile.Memory{{Part: profile.MemoryWeights, Bytes: e.WeightsBytes}}, memory...)
 	}
+	f.Memory, unsure = memoryPoints(memory)
+	f.Warnings = append(f.Warnings, unsure...)
+	return f, nil
+}
+
+// memoryPoints are figures of memory as points; warnings name those that are of
+// no use.
+func memoryPoints(memory []profile.Memory) (points []profile.Point, warnings []string) {
 	for i := range memory {
 		p := profile.Point{Kind: profile.KindMemory, Memory: &memory[i]}
 		if err := p.Validate(); err != nil {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("memory[%d] of the engine was left out: %v", i, err))
+			warnings = append(warnings, fmt.Sprintf("memory[%d] of the engine was left out: %v", i, err))
 			continue
 		}
-		f.Memory = append(f.Memory, p)
+		points = append(points, p)
 	}
-	return f, nil
+	return points, warnings
 }

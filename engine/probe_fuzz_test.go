@@ -58,7 +58,7 @@ func FuzzProbeLines(f *testing.F) {
 			if failure(e.Reason, e.Message) == "" {
 				t.Error("a failure without a reason")
 			}
-			step, _ := stepPoints(Task{Step: &StepTask{BatchSize: 2, InputLen: 8, OutputLen: 2}, Runs: 2}, e, profile.ClockWall)
+			step, _, _ := stepPoints(Task{Step: &StepTask{BatchSize: 2, InputLen: 8, OutputLen: 2}, Runs: 2}, e, profile.ClockWall)
 			layers, _ := layerPoints(Task{Layers: &LayersTask{Tokens: 1, Context: 3, Sequences: 2}, Runs: 2}, e, profile.ClockWall)
 			for _, p := range append(step, layers...) {
 				if err := p.Validate(); err != nil || len(p.Samples) < 2 {

@@ -8,19 +8,19 @@ import (
 )
 
 // stepPoints are the points of an answer: of the prefill and, where there were
-// decode steps, of those.
-func stepPoints(task Task, event *probeEvent, clock profile.Clock) ([]profile.Point, error) {
+// decode steps, of those; and the times of whole runs in seconds.
+func stepPoints(task Task, event *probeEvent, clock profile.Clock) (points []profile.Point, totals []float64, err error) {
 	if err := checkSamples("prefill_s", event.PrefillS, task.Runs); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	decode := make([][]float64, len(event.PrefillS))
 	if n := task.Step.OutputLen - 1; n > 0 {
 		if len(event.DecodeS) != len(event.PrefillS) {
-			return nil, fmt.Errorf("decode_s holds %d runs, prefill_s %d", len(event.DecodeS), len(event.PrefillS))
+			return nil, nil, fmt.Errorf("decode_s holds %d runs, prefill_s %d", len(event.DecodeS), len(event.PrefillS))
 		}
 		for run, steps := range event.DecodeS {
 			if err := checkSamples(fmt.Sprintf("decode_s[%d]", run), steps, n); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		decode = event.DecodeS
@@ -29,7 +29,8 @@ func stepPoints(task Task, event *probeEvent, clock profile.Clock) ([]profile.Po
 	for run, prefill := range event.PrefillS {
 		times.Add(prefill, decode[run])
 	}
-	return StepPoints(*task.Step, times)
+	points, err = StepPoints(*task.Step, times)
+	return points, times.Totals, err
 }
 
 // layerPoints are the points of an answer, one a layer.

@@ -32,7 +32,7 @@ func (bench) Name() string { return program }
 
 // Abilities are steps of one sequence in wall time.
 func (bench) Abilities() engine.Abilities {
-	return engine.Abilities{Steps: true, MaxBatch: 1, Clocks: []profile.Clock{profile.ClockWall}}
+	return engine.Abilities{Steps: true, MaxBatch: 1, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
 }
 
 // Start runs the shortest test there is, which loads the model and tells build

@@ -195,12 +195,15 @@ async function start(request) {
             throw new Fatal("no-device", `no build of llama.cpp for ${request.device} runs here: ${text(err)}`, "choose the device cpu, or install the package for the device");
         throw new Fatal("engine-missing", `no build of llama.cpp runs here: ${text(err)}`, install);
     }
+    say({event: "mark", name: "started"});
     let model;
     try {
         model = await llama.loadModel({modelPath: path.resolve(request.model), gpuLayers: gpu ? "max" : 0});
     } catch (err) {
         throw new Fatal(outOfMemory(err) ? "oom" : "model-unsupported", `load ${request.model}: ${text(err)}`);
     }
+
+    say({event: "mark", name: "loaded"});
 
     const warnings = [];
     const sequences = request.max_batch || defaults.sequences;
@@ -328,6 +331,7 @@ async function step(task) {
         throw new Failed("skipped_due_to_limits", `${task.batch_size} sequences of ${length} tokens: the engine was started for ${open.sequences.length} of ${open.longest}`);
     const steps = task.output_len - 1;
     for (let i = 0; i < task.warmup; i++) await run(task, Math.min(steps, warmupSteps));
+    say({event: "mark", name: "warm"});
     const event = {event: "step", id: task.id, prefill_s: [], decode_s: []};
     for (let i = 0; i < task.runs; i++) {
         const {prefill, decode} = await run(task, steps);

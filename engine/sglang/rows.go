@@ -43,11 +43,33 @@ type reader struct {
 	bench format.Bench
 	rates map[string]float64 // of the row under way, in tokens per second
 	begun bool               // the model is loaded, the first shape runs
+	// said takes the lines that tell no times, mark moments; both may be nil.
+	said *startUp
+	mark func(name, source string)
+}
+
+// moments tells of what a line says of the engine's life.
+func (r *reader) moments(line string) {
+	if r.said != nil && !r.begun {
+		r.said.line(line)
+	}
+	if r.mark == nil {
+		return
+	}
+	switch {
+	case strings.Contains(line, "Load weight end"):
+		r.mark(engine.MarkLoaded, "log: Load weight end")
+	case strings.HasPrefix(line, "Warmup"):
+		r.mark(engine.MarkReady, "output: Warmup")
+	case strings.HasPrefix(line, "Benchmark"):
+		r.mark(engine.MarkWarm, "output: Benchmark")
+	}
 }
 
 // line takes the next line; ok is true where it ends a row, which has to be one
 // of the shape.
 func (r *reader) line(line string, want shape, output int) (out row, ok bool, err error) {
+	r.moments(line)
 	r.begun = r.begun || strings.HasPrefix(line, "Warmup") || strings.HasPrefix(line, "Benchmark")
 	if m := rateLine.FindStringSubmatch(line); m != nil {
 		if m[1] == "Prefill" || r.rates == nil {
@@ -204,6 +226,7 @@ func (s *sheet) result(at int, task engine.Task) engine.Result {
 		times.Warnings = []string{"rounded to 10 µs: read from the output, without the result file that SGLang writes at its end"}
 	}
 	var err error
+	result.Totals = times.Totals
 	if result.Points, err = engine.StepPoints(*task.Step, times); err != nil {
 		result.Failure = engine.FailureException + err.Error()
 	}

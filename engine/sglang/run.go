@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,9 +11,11 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/llmprof/llmprof/engine"
+	format "github.com/llmprof/llmprof/format/sglang"
 	"github.com/llmprof/llmprof/format/stepbench"
 	"github.com/llmprof/llmprof/profile"
 )
@@ -59,12 +62,16 @@ func (s *session) rectangle(ctx context.Context, r *rectangle, emit func(engine.
 	result := path.Join(dir, "result.jsonl")
 	// Python keeps what it prints into a pipe until there is much of it.
 	env := slices.Concat([]string{"PYTHONUNBUFFERED=1"}, s.setup.Env)
-	process, err := s.place.Start(ctx, engine.Command{Argv: s.argv(r, result), Env: env, Stderr: s.setup.Log})
+	said := &startUp{next: s.setup.Log}
+	process, err := s.place.Start(ctx, engine.Command{Argv: s.argv(r, result), Env: env, Stderr: said})
 	if err != nil {
 		return gone(ctx, err)
 	}
 	_ = process.Stdin().Close() // it reads nothing
-	rows, sheet := &reader{}, newSheet(r, emit)
+	rows, sheet := &reader{said: said, mark: s.setup.Mark}, newSheet(r, func(result engine.Result) error {
+		result.Memory = said.memory()
+		return emit(result)
+	})
 	watched := s.watch(ctx, process, rows, sheet)
 	ended := errors.Join(watched, process.Wait())
 	if sheet.refused != nil {
@@ -98,6 +105,51 @@ func (s *session) rectangle(ctx context.Context, r *rectangle, emit func(engine.
 		died.Task = r.tasks[sheet.order[sheet.next()]][0].ID
 	}
 	return died
+}
+
+// maxStartUp bounds what is kept of a start's log in bytes.
+const maxStartUp = 1 << 20
+
+// startUp keeps the begin of a log, in which the engine says what memory it
+// takes, and passes all of it on.
+type startUp struct {
+	next io.Writer // nil for nowhere
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write never fails for want of a listener.
+func (u *startUp) Write(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.text.Len()+len(p) <= maxStartUp {
+		u.text.Write(p)
+	}
+	if u.next != nil {
+		return u.next.Write(p)
+	}
+	return len(p), nil
+}
+
+// line takes a line of the other stream.
+func (u *startUp) line(text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.text.Len()+len(text) < maxStartUp {
+		u.text.WriteString(text)
+		u.text.WriteByte('\n')
+	}
+}
+
+// memory is what the engine has said of its memory so far.
+func (u *startUp) memory() []profile.Point {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	p, _, err := format.ReadLog("log", bytes.NewReader(u.text.Bytes()))
+	if err != nil {
+		return nil
+	}
+	return p.Points
 }
 
 // watch reads the rows as they are printed. A process that says nothing for

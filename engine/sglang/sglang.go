@@ -49,7 +49,7 @@ func (driver) Name() string { return "sglang" }
 
 // Abilities are steps, timed on the host around a device synchronisation.
 func (driver) Abilities() engine.Abilities {
-	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}}
+	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
 }
 
 // packages are what pip is asked for.

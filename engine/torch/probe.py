@@ -180,7 +180,8 @@ def out_of_memory(torch: Any, err: BaseException) -> bool:
 class Model:
     """A decoder on a device, ready to run forward passes."""
 
-    def __init__(self, request: dict):
+    def __init__(self, request: dict, tell: Callable[[str], None]):
+        self.tell = tell
         self.args = parse_args(request.get("args") or [])
         self.warnings: List[str] = []
         self.told = 0
@@ -200,8 +201,11 @@ class Model:
         self.graphs = bool(request.get("cuda_graphs")) and self.device.type == "cuda"
         if request.get("cuda_graphs") and not self.graphs:
             self.warn("CUDA graphs need a CUDA device: decode steps run without them")
+        self.torch.zeros(1, device=self.device)  # the device is up
+        self.tell("started")
         self.weights = "loaded" if request.get("load_weights") else "random"
         self.module = self._build(request)
+        self.tell("loaded")
         self.config = self.module.config.get_text_config()  # loading weights copies it
         parameters = inspect.signature(self.module.forward).parameters
         self.keep = next((k for k in ("logits_to_keep", "num_logits_to_keep") if k in parameters), "")
@@ -211,6 +215,12 @@ class Model:
         if request.get("max_model_len"):
             self.max_len = min(self.max_len or request["max_model_len"], request["max_model_len"])
         self.forward(self.tokens(1, 1), self.cache(2))  # what cannot run at all shows here
+
+    def warm(self) -> None:
+        """Says that the warm-up runs of a task are over."""
+        self.tell("warm")
+        if self.device.type == "cuda":
+            self.torch.cuda.reset_peak_memory_stats(self.device)
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -340,6 +350,8 @@ class Model:
         prefill, decode = [], []
         cache = None
         for run in range(warmup + runs):
+            if run == warmup:
+                self.warm()
             cache = self.rewound(cache, batch, 0, inputs + outputs)
             first = self.timer.time(lambda: self.forward(prompt, cache))
             one = self._decoder(token, cache, inputs, outputs)
@@ -348,7 +360,19 @@ class Model:
                 prefill.append(first)
                 decode.append(rest)
             del one
-        return {"prefill_s": prefill, "decode_s": decode if outputs > 1 else []}
+        memory = self.held_memory(cache)
+        return {"prefill_s": prefill, "decode_s": decode if outputs > 1 else [], "memory": memory}
+
+    def held_memory(self, cache: Any) -> List[dict]:
+        """What a task held beside the weights: its KV cache, and on a GPU the peak of everything else."""
+        held = [t for layer in getattr(cache, "layers", []) for t in probe_cache.tensors(layer)]
+        size = sum(t.numel() * t.element_size() for t in held)
+        memory = [{"part": "kv-cache", "bytes": size}] if size else []
+        if self.device.type == "cuda":
+            peak = self.torch.cuda.max_memory_allocated(self.device) - weights_bytes(self.module) - size
+            if peak > 0:
+                memory.append({"part": "activation", "bytes": peak})
+        return memory
 
     def _decoder(self, token: Any, cache: Any, inputs: int, outputs: int) -> Callable[[], Any]:
         """What runs one decode step: a forward pass, or the replay of a graph."""
@@ -602,7 +626,7 @@ def main() -> None:
             return
         if request.get("schema") != SCHEMA or request.get("version") != VERSION:
             raise Fatal("bad-request", f"this probe speaks {SCHEMA} version {VERSION}")
-        model = Model(request)
+        model = Model(request, lambda moment: channel.emit("mark", name=moment))
         channel.emit("ready", **model.facts())
     except Fatal as err:
         channel.emit("fatal", engine="torch", reason=err.reason, message=str(err), hint=err.hint)

@@ -8,11 +8,17 @@ one copies itself in every step and the static one attends over its empty part.
 from __future__ import annotations
 
 import functools
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 
 class Reserved:
     """Marks cache layers with memory for all their tokens."""
+
+
+def tensors(layer: Any) -> List[Any]:
+    """The tensors that a cache layer holds, with the room that is set aside."""
+    held = getattr(layer, "room", None) or (getattr(layer, "keys", None), getattr(layer, "values", None))
+    return [t for t in held if t is not None]
 
 
 @functools.lru_cache(maxsize=None)

@@ -23,18 +23,22 @@ import (
 // of the command with one output token and one with all of them. Each loads the
 // model anew, so that a task takes minutes. The prefill holds the host's work
 // for a request; its points say so.
-type BenchLatency struct{}
+type BenchLatency struct {
+	// Whole runs the command once for a task, with all output tokens: the
+	// result has the times of whole runs and no points.
+	Whole bool
+}
 
 // Name is "vllm-bench".
 func (BenchLatency) Name() string { return "vllm-bench" }
 
 // Abilities are steps by wall clock.
 func (BenchLatency) Abilities() engine.Abilities {
-	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}}
+	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
 }
 
 // Start looks whether the program is there; each task starts it again.
-func (BenchLatency) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+func (b BenchLatency) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
 	if setup.Model == "" {
 		return nil, &StartError{Reason: "no model is named", Remedy: "name a folder with a config.json or a hub id"}
 	}
@@ -44,16 +48,14 @@ func (BenchLatency) Start(ctx context.Context, place engine.Place, setup engine.
 	if setup.Clock != "" && setup.Clock != profile.ClockWall {
 		return nil, fmt.Errorf("start vllm: clock %q: vllm bench latency times by wall clock", setup.Clock)
 	}
-	if setup.Program == "" {
-		setup.Program = "vllm"
-	}
+	setup.Program = program(setup)
 	if setup.StartTimeout <= 0 {
 		setup.StartTimeout = defaultStart
 	}
 	if setup.TaskTimeout <= 0 {
 		setup.TaskTimeout = defaultTask
 	}
-	s := &benchSession{place: place, setup: setup, limits: limitsOf(setup)}
+	s := &benchSession{place: place, setup: setup, limits: limitsOf(setup), whole: b.Whole}
 	s.model, s.folder = known(ctx, place, setup.Model)
 	starting, cancel := context.WithTimeout(ctx, setup.StartTimeout)
 	defer cancel()
@@ -74,8 +76,10 @@ func (BenchLatency) Start(ctx context.Context, place engine.Place, setup engine.
 	s.facts = engine.Facts{
 		Engine: "vllm", Version: version, Clock: profile.ClockWall, Timer: "vllm bench latency", Deploy: flagged(setup, s.limits),
 		MaxModelLen: s.limits.modelLen, MaxBatch: s.limits.sequences, Layers: layersOf(s.model, setup.NumLayers),
-		Threads:  threadsOf(setup.Deploy, environment(s.model, s.folder, setup)),
-		Warnings: []string{"prefill times hold the host's work for a request; decode times are differences of whole runs"},
+		Threads: threadsOf(setup.Deploy, environment(s.model, s.folder, setup)),
+	}
+	if !b.Whole {
+		s.facts.Warnings = []string{"prefill times hold the host's work for a request; decode times are differences of whole runs"}
 	}
 	s.facts.Deploy.EngineVersion = version
 	if setup.Device != "" {
@@ -94,6 +98,7 @@ type benchSession struct {
 	folder bool
 	limits limits
 	facts  engine.Facts
+	whole  bool
 }
 
 // Facts is what the program said of itself.
@@ -111,8 +116,7 @@ func (s *benchSession) Close() error { return nil }
 func (s *benchSession) Run(ctx context.Context, tasks []engine.Task, emit func(engine.Result) error) error {
 	for _, task := range tasks {
 		result := engine.Result{Task: task}
-		var err error
-		if result.Points, err = s.task(ctx, task); err != nil {
+		if err := s.task(ctx, task, &result); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -137,40 +141,55 @@ func failureOf(err error) string {
 		if start.OutOfMemory {
 			return engine.FailureOOM
 		}
-		return engine.FailureRuntime + strings.TrimPrefix(start.Error(), "start ")
+		return engine.FailureRefused + strings.TrimPrefix(start.Error(), "start ")
 	}
 	return engine.FailureException + err.Error()
 }
 
 // task runs the command once or twice.
-func (s *benchSession) task(ctx context.Context, task engine.Task) ([]profile.Point, error) {
+func (s *benchSession) task(ctx context.Context, task engine.Task, result *engine.Result) error {
 	t := task.Step
 	if t == nil || t.BatchSize < 1 || t.InputLen < 1 || t.OutputLen < 1 {
-		return nil, &taskError{engine.FailureException + "vllm bench latency measures whole steps of 1 or more prompts and tokens"}
+		return &taskError{engine.FailureException + "vllm bench latency measures whole steps of 1 or more prompts and tokens"}
 	}
 	if n := s.limits.modelLen; n > 0 && t.InputLen+t.OutputLen > n {
-		return nil, &taskError{engine.FailureLimits}
+		return &taskError{engine.FailureLimits}
 	}
-	short, err := s.latency(ctx, task, 1)
+	if s.whole {
+		run, err := s.latency(ctx, task, t.OutputLen, result)
+		if err == nil {
+			result.Totals = times(run.Latency)
+		}
+		return err
+	}
+	short, err := s.latency(ctx, task, 1, result)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if t.OutputLen == 1 {
 		point, err := vllmbench.PrefillFrom(short)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			result.Points, result.Totals = []profile.Point{point}, times(short.Latency)
 		}
-		return []profile.Point{point}, nil
+		return err
 	}
-	long, err := s.latency(ctx, task, t.OutputLen)
+	long, err := s.latency(ctx, task, t.OutputLen, result)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	points, err := vllmbench.StepsFrom(short, long)
 	if err != nil {
-		return points, &taskError{engine.FailureException + err.Error()}
+		result.Points = points
+		return &taskError{engine.FailureException + err.Error()}
 	}
-	return uniform(*t, points, long.Latency)
+	result.Points, err = uniform(*t, points, long.Latency)
+	result.Totals = times(long.Latency)
+	return err
+}
+
+// times are the latencies of a run in seconds that are such.
+func times(l *vllmbench.Latency) []float64 {
+	return slices.DeleteFunc(slices.Clone(l.Latencies), func(s float64) bool { return !(s > 0) })
 }
 
 // uniform makes the points of two runs, prefill and decode, as those of all
@@ -179,9 +198,8 @@ func uniform(t engine.StepTask, points []profile.Point, whole *vllmbench.Latency
 	if len(points) != 2 {
 		return points, nil
 	}
-	totals := slices.DeleteFunc(slices.Clone(whole.Latencies), func(s float64) bool { return !(s > 0) })
 	out, err := engine.StepPoints(t, engine.StepTimes{
-		Prefill: points[0].Samples, Decode: points[1].Samples, Totals: totals, Clock: profile.ClockWall,
+		Prefill: points[0].Samples, Decode: points[1].Samples, Totals: times(whole), Clock: profile.ClockWall,
 	})
 	if err != nil {
 		return nil, err
@@ -192,8 +210,9 @@ func uniform(t engine.StepTask, points []profile.Point, whole *vllmbench.Latency
 	return out, nil
 }
 
-// latency runs the command and reads its file.
-func (s *benchSession) latency(ctx context.Context, task engine.Task, output int) (vllmbench.Run, error) {
+// latency runs the command and reads its file. What the log tells of memory
+// becomes the result's.
+func (s *benchSession) latency(ctx context.Context, task engine.Task, output int, result *engine.Result) (vllmbench.Run, error) {
 	t := task.Step
 	run := vllmbench.Run{BatchSize: t.BatchSize, InputLen: t.InputLen, OutputLen: output}
 	dir, remove, err := s.place.TempDir(ctx)
@@ -205,13 +224,10 @@ func (s *benchSession) latency(ctx context.Context, task engine.Task, output int
 	// The command has no time for the start of its own.
 	bounded, cancel := context.WithTimeout(ctx, s.setup.StartTimeout+s.setup.TaskTimeout*time.Duration(max(task.Warmup, 0)+max(task.Runs, 1)))
 	defer cancel()
-	args := []string{
-		"bench", "latency", "--model", s.setup.Model,
-		"--input-len", strconv.Itoa(t.InputLen), "--output-len", strconv.Itoa(output), "--batch-size", strconv.Itoa(t.BatchSize),
-		"--num-iters-warmup", strconv.Itoa(max(task.Warmup, 1)), "--num-iters", strconv.Itoa(max(task.Runs, 1)),
-		"--output-json", file, "--disable-detokenize",
-	}
-	_, log, err := s.command(bounded, append(args, engineArgs(s.setup, s.limits)...)...)
+	once := *t
+	once.OutputLen = output
+	_, log, err := s.command(bounded, latencyArgs(s.setup, s.limits, once, task.Warmup, task.Runs, file)...)
+	result.Memory = statedMemory(log)
 	switch {
 	case ctx.Err() != nil:
 		return run, ctx.Err()
@@ -231,10 +247,26 @@ func (s *benchSession) latency(ctx context.Context, task engine.Task, output int
 	return run, err
 }
 
+// latencyArgs is the command line of a run, which writes to a file.
+func latencyArgs(setup engine.Setup, l limits, t engine.StepTask, warmup, runs int, file string) []string {
+	args := []string{
+		"bench", "latency", "--model", setup.Model,
+		"--input-len", strconv.Itoa(t.InputLen), "--output-len", strconv.Itoa(t.OutputLen), "--batch-size", strconv.Itoa(t.BatchSize),
+		"--num-iters-warmup", strconv.Itoa(max(warmup, 1)), "--num-iters", strconv.Itoa(max(runs, 1)),
+		"--output-json", file, "--disable-detokenize",
+	}
+	return append(args, engineArgs(setup, l)...)
+}
+
+// CommandLine is the run of a whole task.
+func (BenchLatency) CommandLine(setup engine.Setup, task engine.StepTask, warmup, runs int) []string {
+	return append([]string{program(setup)}, latencyArgs(setup, limitsOf(setup), task, warmup, runs, "latency.json")...)
+}
+
 // command runs vllm and returns what it printed and, of that and of what it
 // said on stderr, the log.
 func (s *benchSession) command(ctx context.Context, args ...string) (stdout, log string, err error) {
-	f := newFollower(s.setup.Log, s.redactor())
+	f := newFollower(s.setup, s.redactor())
 	process, err := s.place.Start(ctx, engine.Command{
 		Argv: append([]string{s.setup.Program}, args...), Env: environment(s.model, s.folder, s.setup), Stderr: &lineWriter{f: f},
 	})

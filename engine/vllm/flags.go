@@ -28,10 +28,13 @@ const (
 // limitsOf sizes a server for the tasks to come.
 func limitsOf(setup engine.Setup) limits {
 	l := limits{modelLen: setup.Deploy.MaxModelLen, budget: setup.Deploy.MaxNumBatchedTokens, sequences: setup.MaxBatch}
-	if need := setup.MaxInput + setup.MaxOutput; l.modelLen == 0 && need > 0 {
+	if setup.OwnLimits {
+		l.sequences = 0
+	}
+	if need := setup.MaxInput + setup.MaxOutput; l.modelLen == 0 && need > 0 && !setup.OwnLimits {
 		l.modelLen = max(need, 256)
 	}
-	if l.budget == 0 && setup.MaxBatch > 0 && setup.MaxInput > 0 {
+	if l.budget == 0 && setup.MaxBatch > 0 && setup.MaxInput > 0 && !setup.OwnLimits {
 		most := maxBudget
 		if setup.Device == "cpu" {
 			most = maxBudgetCPU
@@ -136,14 +139,17 @@ func engineArgs(setup engine.Setup, l limits) []string {
 	return append(a.args, setup.Args...)
 }
 
-// serveArgs is the command line of a server.
+// serveArgs is the command line of a server; port 0 leaves the port out.
 func serveArgs(program string, port int, setup engine.Setup, l limits) []string {
 	a := &arguments{own: setup.Args}
 	a.add("--enable-logging-iteration-details")
 	a.add("--disable-uvicorn-access-log")
 	a.add("--skip-tokenizer-init")
-	argv := append([]string{program, "serve", setup.Model, "--host", "127.0.0.1", "--port", strconv.Itoa(port)}, a.args...)
-	return append(argv, engineArgs(setup, l)...)
+	argv := []string{program, "serve", setup.Model, "--host", "127.0.0.1"}
+	if port > 0 {
+		argv = append(argv, "--port", strconv.Itoa(port))
+	}
+	return append(append(argv, a.args...), engineArgs(setup, l)...)
 }
 
 // dtypeName is vLLM's name of a format; empty where it is left to the engine.

@@ -52,12 +52,41 @@ type follower struct {
 	// changed is closed and replaced with every step and at the end.
 	changed  chan struct{}
 	redactor *engine.Redactor
+	// tell is told of moments in the server's life, each once.
+	tell func(name, source string)
+	told map[string]bool
 }
 
-// newFollower passes lines on to out without the secrets that the redactor
-// knows.
-func newFollower(out io.Writer, redactor *engine.Redactor) *follower {
-	return &follower{out: out, changed: make(chan struct{}), redactor: redactor}
+// newFollower passes lines on to the setup's log without the secrets that the
+// redactor knows, and moments that they tell to the setup's Marked.
+func newFollower(setup engine.Setup, redactor *engine.Redactor) *follower {
+	return &follower{out: setup.Log, changed: make(chan struct{}), redactor: redactor, tell: setup.Mark, told: map[string]bool{}}
+}
+
+// moment is a line that tells of a moment, by words of it.
+type moment struct{ words, name, source string }
+
+// moments are the lines of all releases that tell of one. The last is a
+// progress bar of vllm bench latency, whose line ends with the last warm-up run.
+func moments() []moment {
+	return []moment{
+		{"Starting to load model", engine.MarkStarted, "log: Starting to load model"},
+		{"Model loading took", engine.MarkLoaded, "log: Model loading took"},
+		{"Loading model weights took", engine.MarkLoaded, "log: Loading model weights took"},
+		{"init engine (profile", engine.MarkReady, "log: init engine"},
+		{"Warmup iterations:", engine.MarkWarm, "log: Warmup iterations"},
+	}
+}
+
+// moment tells of what a line says of the engine's life.
+func (f *follower) moment(text string) {
+	for _, m := range moments() {
+		if f.told[m.name] || !strings.Contains(text, m.words) {
+			continue
+		}
+		f.told[m.name] = true
+		f.tell(m.name, m.source)
+	}
 }
 
 var engineName = regexp.MustCompile(`Engine (\d+): Iteration\(`)
@@ -92,6 +121,7 @@ func (f *follower) line(text string) {
 		}
 	}
 	if !f.started && f.startUp.Len()+len(text) < maxStartUp {
+		f.moment(text)
 		f.startUp.WriteString(text)
 		f.startUp.WriteByte('\n')
 	}

@@ -196,6 +196,8 @@ class Engine:
             raise Failed("skipped_due_to_limits", "more tokens than a step or the cache may hold")
         prefill, decode = [], []
         for run in range(int(request.get("warmup") or 0) + max(int(request.get("runs") or 0), 1)):
+            if run == int(request.get("warmup") or 0):
+                emit("mark", name="warm")
             first, rest = self.run(batch, length, output)
             if run >= int(request.get("warmup") or 0):
                 prefill.append(first)

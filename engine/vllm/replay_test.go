@@ -131,7 +131,7 @@ func FuzzFollower(f *testing.F) {
 	f.Add([]byte("secret-value hf_abcdefghijklmnopqrs\n\n\n"), 3)
 	f.Fuzz(func(t *testing.T, text []byte, cut int) {
 		var out passedOn
-		log := newFollower(&out, engine.NewRedactor("API_KEY=secret-value"))
+		log := newFollower(engine.Setup{Log: &out}, engine.NewRedactor("API_KEY=secret-value"))
 		w := &lineWriter{f: log}
 		at := min(max(cut, 0), len(text))
 		for _, part := range [][]byte{text[:at], text[at:], []byte("\n")} {
@@ -166,7 +166,7 @@ func (l *passedOn) Write(p []byte) (int, error) {
 }
 
 func TestFollowerGaps(t *testing.T) {
-	log := newFollower(nil, nil)
+	log := newFollower(engine.Setup{}, nil)
 	for _, n := range []int64{5, 6, 8, 8, 9, 1, 2} {
 		log.add(vllmlog.Iteration{Number: n, Seconds: float64(n), Totals: forward.Totals{PrefillRequests: 1, PrefillTokens: 1}}, "Engine 000: Iteration(")
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/forward"
+	"github.com/llmprof/llmprof/profile"
 )
 
 // gate is a way to get a batch of prompts into one step.
@@ -58,9 +60,14 @@ func (s *session) task(ctx context.Context, task engine.Task) (engine.Result, er
 	}
 	c := newCollector(t)
 	warmup, runs, counted := max(task.Warmup, 0), max(task.Runs, 1), 0
+	begin := s.log.mark()
 	for run := range warmup + runs + retries {
 		if s.enough(c, runs, counted) {
 			break
+		}
+		if run == warmup {
+			s.setup.Mark(engine.MarkWarm, "answers to the warm-up runs")
+			begin = s.log.mark()
 		}
 		steps, err := s.attempt(ctx, t, task.ID)
 		if err != nil {
@@ -84,10 +91,33 @@ func (s *session) task(ctx context.Context, task engine.Task) (engine.Result, er
 	if result.Points = points; result.Failure == "" {
 		result.Failure = c.failure(s.limits.budget)
 	}
+	result.Totals, result.Memory = c.times.Totals, s.used(begin)
 	if err != nil {
 		result.Failure = engine.FailureException + err.Error()
 	}
 	return result, nil
+}
+
+// used is the fullest that the KV cache was since a mark of the log, as far as
+// the log tells it: in tenths of a percent of what it holds.
+func (s *session) used(mark int) []profile.Point {
+	steps, _, _ := s.log.since(mark)
+	share, told := 0.0, false
+	for _, step := range steps {
+		share, told = max(share, step.KVUsage), told || step.HasKVUsage
+	}
+	if !told || s.facts.MaxTokens == 0 || share == 0 {
+		return nil
+	}
+	tokens := math.Round(share * float64(s.facts.MaxTokens))
+	p := profile.Point{
+		Kind: profile.KindMemory, Origin: "log: KV cache usage",
+		Memory: &profile.Memory{Part: profile.MemoryKVUsed, Tokens: int64(tokens), BlockSize: s.facts.Deploy.BlockSize},
+	}
+	if p.Memory.Tokens == 0 || p.Validate() != nil {
+		return nil
+	}
+	return []profile.Point{p}
 }
 
 // admits reports whether a task is within the server's limits.

@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,14 @@ func (s *Server) Start(ctx context.Context, place engine.Place, setup engine.Set
 	}
 }
 
+// program is the vllm program of a setup.
+func program(setup engine.Setup) string { return cmp.Or(setup.Program, "vllm") }
+
+// CommandLine is the server's. Where no port is asked for, it is any free one.
+func (s *Server) CommandLine(setup engine.Setup, _ engine.StepTask, _, _ int) []string {
+	return serveArgs(program(setup), s.Port, setup, limitsOf(setup))
+}
+
 // freePort finds a port on which nothing listens, or holds the wanted one to
 // be free.
 func freePort(ctx context.Context, place engine.Place, wanted int) (int, error) {
@@ -152,12 +161,9 @@ func launch(ctx context.Context, place engine.Place, setup engine.Setup, port in
 	if m != nil && m.MaxSeqLen > 0 && setup.Deploy.MaxModelLen == 0 {
 		l.modelLen = min(l.modelLen, m.MaxSeqLen)
 	}
-	program := setup.Program
-	if program == "" {
-		program = "vllm"
-	}
+	program := program(setup)
 	env := append(environment(m, folder, setup), "VLLM_SERVER_DEV_MODE=1")
-	f := newFollower(setup.Log, engine.RedactorOf(place, setup.Env...))
+	f := newFollower(setup, engine.RedactorOf(place, setup.Env...))
 	process, err := place.Start(ctx, engine.Command{
 		Argv: serveArgs(program, port, setup, l), Env: env, Stderr: &lineWriter{f: f},
 	})
@@ -219,6 +225,7 @@ func (s *session) ready(ctx context.Context) error {
 		return fmt.Errorf("start vllm: %w", err)
 	}
 	s.served = said
+	s.setup.Mark(engine.MarkReady, "GET /health")
 	return s.verify(waiting, said)
 }
 
@@ -261,7 +268,7 @@ func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Se
 	if err != nil {
 		return nil, fmt.Errorf("attach to vllm at %s: open its log: %w", s.URL, err)
 	}
-	f := newFollower(setup.Log, engine.RedactorOf(place, "API_KEY="+s.APIKey))
+	f := newFollower(setup, engine.RedactorOf(place, "API_KEY="+s.APIKey))
 	session := &session{
 		client: atURL(s.URL), log: f, setup: setup, attached: true, source: log,
 		gates:  []gate{blockGate},
