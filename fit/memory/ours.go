@@ -1,0 +1,130 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/cost"
+	"github.com/llmprof/llmprof/deploy"
+	"github.com/llmprof/llmprof/unit"
+)
+
+// ours is the cost model of this project.
+type ours struct {
+	catalog  *catalog.Catalog
+	settings cost.Settings
+}
+
+// Ours is this project's own calculator: package cost with the model's
+// architecture, the device from the catalog and the reserve of s.
+func Ours(c *catalog.Catalog, s cost.Settings) Calculator { return ours{c, s} }
+
+// Name is "llmprof".
+func (o ours) Name() string { return "llmprof" }
+
+// Calculate builds the deployment of the run and asks for its memory.
+func (o ours) Calculate(m Measured) (Prediction, error) {
+	if m.Architecture == nil {
+		return Prediction{}, &UnknownModelError{o.Name(), m.Model, "the catalog does not know the id, and the profile holds no architecture"}
+	}
+	fail := func(err error) (Prediction, error) {
+		return Prediction{}, fmt.Errorf("calculate %s with %s: %w", m.Model, o.Name(), err)
+	}
+	if o.catalog == nil {
+		return fail(errors.New("no catalog of devices"))
+	}
+	named, note, err := o.catalog.Device(m.Device)
+	if err != nil {
+		return fail(err)
+	}
+	device := *named
+	if m.DeviceMemory != nil {
+		device.Memory = catalog.Quantity{Value: float64(*m.DeviceMemory), Source: "measured"}
+	}
+	config, err := m.deployment()
+	if err != nil {
+		return fail(err)
+	}
+	est, err := cost.New(m.Architecture, &device, config, o.settings)
+	if err != nil {
+		return fail(err)
+	}
+	out, err := o.predict(m, est)
+	if err != nil {
+		return fail(err)
+	}
+	if note != "" {
+		out.Notes = append(out.Notes, note)
+	}
+	out.Notes = append(out.Notes, est.Warnings()...)
+	return out, nil
+}
+
+// deployment is the deployment of the run.
+func (m Measured) deployment() (deploy.Config, error) {
+	stages := max(m.PipelineStages, 1)
+	if m.gpus()%stages != 0 {
+		return deploy.Config{}, fmt.Errorf("%d pipeline stages do not divide %d GPUs", stages, m.gpus())
+	}
+	c := deploy.Config{
+		TensorParallel: m.gpus() / stages, PipelineParallel: stages,
+		DType: m.ActivationDType, Quantization: m.Quantization, KVCacheDType: m.KVDType,
+		GPUMemoryUtilization: m.Utilization, BlockSize: m.BlockSize,
+	}
+	switch plain := m.WeightDType == "" || m.WeightDType.Bits() >= 16; {
+	case plain && c.DType == "":
+		c.DType = m.WeightDType
+	case !plain && c.Quantization == "":
+		c.Quantization = string(m.WeightDType)
+	}
+	return c, nil
+}
+
+// predict asks the estimator. The engine sizes its buffers for its largest
+// step where that is known, and the batch's own step counts where it is not.
+func (o ours) predict(m Measured, est *cost.Estimator) (Prediction, error) {
+	rows, step := m.Batch, m.Batch*max(m.Input, 1)
+	if most := m.MaxBatchedTokens; most > 0 && (m.Preallocates || step > most) {
+		step = most
+	}
+	if m.Preallocates && m.MaxSequences > 0 {
+		rows = m.MaxSequences
+	}
+	rank := est.Memory(rows, m.tokens(), step)
+	n := m.gpus()
+	var out Prediction
+	var err error
+	for _, part := range []struct {
+		into **unit.Bytes
+		rank unit.Bytes
+		n    int
+	}{
+		{&out.Weights, rank.Weights, n},
+		{&out.KVCache, rank.KVPerSequence, n * m.Batch},
+		{&out.Activations, rank.Activations, n},
+		{&out.Overhead, rank.Reserve, n},
+	} {
+		if *part.into, err = times(part.rank, part.n); err != nil {
+			return Prediction{}, err
+		}
+	}
+	total := *out.Weights + *out.KVCache + *out.Activations + *out.Overhead
+	out.Total = &total
+	out.Notes = append(out.Notes, fmt.Sprintf("a reserve of %v on each GPU is assumed", rank.Reserve))
+	if n > 1 {
+		out.Notes = append(out.Notes, fmt.Sprintf("the fullest GPU times %d", n))
+	}
+	if !m.Preallocates {
+		return out, nil
+	}
+	if m.Utilization == 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("the engine's share of the device is not known: %g is assumed", est.Config().GPUMemoryUtilization))
+	}
+	if rank.KVBudget() < 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("weights, activations and reserve exceed the usable memory by %v: no KV cache", -rank.KVBudget()))
+		return out, nil
+	}
+	out.KVCapacity, err = times(rank.KVBudget(), n)
+	return out, err
+}
