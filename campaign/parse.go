@@ -1,0 +1,342 @@
+package campaign
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/llmprof/llmprof/catalog"
+)
+
+// Parse reads a file. Name stands in its faults and warnings. All faults come
+// in one [*FileError].
+//
+// A value of null means the default. Anchors and aliases, several documents,
+// more than a mebibyte or 10,000 lines, and files that make more than 100,000
+// cells are refused.
+func Parse(name string, text []byte) (*File, []Warning, error) {
+	r := reader{file: name, ignored: map[string]*ignored{}}
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	if err := checkText(text); err != nil {
+		return nil, nil, &FileError{Faults: []*LineError{{File: name, Text: err.Error()}}}
+	}
+	r.lines = strings.Split(string(text), "\n")
+	body, bad := parseYAML(text)
+	if bad != nil {
+		r.fault(bad.at, bad.text, bad.advice)
+	} else {
+		r.document(body)
+	}
+	if len(r.faults) == 0 {
+		r.repeats()
+	}
+	if len(r.faults) > 0 {
+		slices.SortStableFunc(r.faults, func(a, b *LineError) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
+		return nil, nil, &FileError{Faults: r.faults}
+	}
+	return &File{Name: name, Models: r.models}, r.allWarnings(), nil
+}
+
+// reader collects what is in one file.
+type reader struct {
+	file     string
+	lines    []string
+	models   []Model
+	heads    []*token.Token // where each of models begins
+	faults   []*LineError
+	warnings []Warning
+	ignored  map[string]*ignored
+}
+
+// ignored counts a key that has no effect.
+type ignored struct {
+	first *token.Token
+	count int
+}
+
+// maxFaults bounds the faults that are kept of one file.
+const maxFaults = 1000
+
+// fault notes a fault at a token; the same one is noted once.
+func (r *reader) fault(at *token.Token, text, advice string) {
+	if len(r.faults) >= maxFaults {
+		return
+	}
+	f := &LineError{File: r.file, Text: text, Advice: advice}
+	if at != nil && at.Position != nil {
+		f.Line, f.Column = at.Position.Line, max(at.Position.Column, 1)
+		f.Excerpt = excerpt(r.lines, f.Line, f.Column)
+	}
+	if slices.ContainsFunc(r.faults, func(o *LineError) bool { return o.Line == f.Line && o.Column == f.Column && o.Text == f.Text }) {
+		return
+	}
+	r.faults = append(r.faults, f)
+}
+
+func (r *reader) warn(at *token.Token, text string) {
+	w := Warning{File: r.file, Line: at.Position.Line, Column: at.Position.Column, Text: text}
+	if !slices.Contains(r.warnings, w) {
+		r.warnings = append(r.warnings, w)
+	}
+}
+
+// document reads the top level.
+func (r *reader) document(body ast.Node) {
+	if body == nil || body.Type() == ast.NullType {
+		r.fault(nil, "the file is empty: want a list under models", "")
+		return
+	}
+	if r.references(body) {
+		return
+	}
+	top, ok := pairs(body)
+	if !ok {
+		r.fault(start(body), "want a mapping with models, got "+describe(body), "")
+		return
+	}
+	known := map[string]ast.Node{}
+	for _, f := range top {
+		switch name := keyOf(f); {
+		case name != "models" && name != "defaults":
+			r.fault(f.Key.GetToken(), fmt.Sprintf("unknown field %q", clip(name)), "a file has models and, if need be, defaults")
+		case known[name] != nil:
+			r.fault(f.Key.GetToken(), name+" stands twice", "")
+		default:
+			known[name] = f.Value
+		}
+	}
+	base := entry{model: Model{Cell: Defaults()}, given: map[string]ast.Node{}}
+	if node := known["defaults"]; node != nil && node.Type() != ast.NullType {
+		base, _ = r.entry(node, base, "defaults")
+	}
+	list, isList := known["models"].(*ast.SequenceNode)
+	switch {
+	case known["models"] == nil && len(r.faults) == 0:
+		r.fault(start(body), "there is no field models", "")
+	case known["models"] == nil:
+	case !isList || len(list.Values) == 0:
+		r.fault(start(known["models"]), "models: want a list of at least one model, got "+cmp.Or(emptyList(isList), describe(known["models"])), "")
+	default:
+		for i, node := range list.Values {
+			r.model(i, node, base)
+		}
+	}
+}
+
+func emptyList(is bool) string {
+	if is {
+		return "an empty list"
+	}
+	return ""
+}
+
+// references refuses anchors, aliases, merges and tags.
+func (r *reader) references(body ast.Node) (found bool) {
+	for _, kind := range []struct {
+		of   ast.NodeType
+		name string
+	}{{ast.AnchorType, "anchors"}, {ast.AliasType, "aliases"}, {ast.MergeKeyType, "merge keys"}, {ast.TagType, "tags"}} {
+		for _, node := range ast.Filter(kind.of, body) {
+			r.fault(node.GetToken(), kind.name+" are not supported", "write what models share under defaults")
+			found = true
+		}
+	}
+	return found
+}
+
+// entry is a mapping with fields of a model, while it is read.
+type entry struct {
+	model Model
+	// given are the values that stand in the file, those of defaults included.
+	given map[string]ast.Node
+	// meant are required fields that a misspelt one is likely to stand for.
+	meant []string
+	// old says that the entry is of the time before input and output lengths.
+	old bool
+}
+
+// entry reads fields over base. ok is false where node has none.
+func (r *reader) entry(node ast.Node, base entry, where string) (e entry, ok bool) {
+	given, ok := pairs(node)
+	if !ok {
+		r.fault(start(node), fmt.Sprintf("%s: want a mapping, got %s", where, describe(node)), "")
+		return base, false
+	}
+	e = entry{model: base.model, given: maps.Clone(base.given)}
+	own := map[string]bool{}
+	for _, f := range given {
+		name, at := keyOf(f), f.Key.GetToken()
+		if own[name] {
+			r.fault(at, name+" stands twice", "")
+			continue
+		}
+		own[name] = true
+		r.field(&e, name, f, where)
+	}
+	if own["model_id"] && own["hf_model_id"] {
+		r.fault(e.given["hf_model_id"].GetToken(), "model_id and hf_model_id: give one of them", "")
+	}
+	// A container of the entry's own wins over a shared place, and vice versa.
+	switch {
+	case own["container_name"] && !own["place"] && base.given["place"] != nil:
+		e.model.Cell.Place = ""
+	case own["place"] && !own["container_name"]:
+		e.model.Cell.ContainerName = ""
+	}
+	e.model.Line = start(node).Position.Line
+	return e, true
+}
+
+// field reads one field of an entry.
+func (r *reader) field(e *entry, name string, f *ast.MappingValueNode, where string) {
+	at := f.Key.GetToken()
+	all := fields()
+	i := slices.IndexFunc(all, func(known field) bool { return known.name == name })
+	if _, known := passedOver()[name]; known {
+		if r.ignored[name] == nil {
+			r.ignored[name] = &ignored{first: at}
+		}
+		r.ignored[name].count++
+		e.old = e.old || name == "prompts" || name == "max_tokens"
+		return
+	}
+	switch {
+	case i < 0:
+		nearest := catalog.Nearest(name, fieldNames(), 1)[0]
+		if alike(name, nearest) {
+			e.meant = append(e.meant, nearest)
+		}
+		r.fault(at, fmt.Sprintf("unknown field %q", clip(name)), "nearest known: "+nearest)
+	case where == "defaults" && !shared(name):
+		r.fault(at, name+": each model has its own", "")
+	case f.Value.Type() == ast.NullType: // as if it were not there
+	default:
+		e.given[name] = f.Value
+		for _, bad := range all[i].read(&e.model, f.Value) {
+			r.fault(bad.at, name+": "+bad.text, bad.advice)
+		}
+	}
+}
+
+// alike reports whether a misspelt field is likely to mean a known one.
+func alike(name, known string) bool {
+	const enough = 4
+	return len(name) >= enough && strings.HasPrefix(known, name[:enough])
+}
+
+// model reads one entry of models.
+func (r *reader) model(i int, node ast.Node, base entry) {
+	where := fmt.Sprintf("models[%d]", i)
+	e, ok := r.entry(node, base, where)
+	if !ok {
+		return
+	}
+	r.missing(&e, node, where)
+	for _, name := range []string{"model_id", "hf_model_id", "container_name", "place"} {
+		if given, ok := e.given[name].(*ast.StringNode); ok && strings.TrimSpace(given.Value) == "" {
+			r.fault(start(given), name+": it is empty", "")
+		}
+	}
+	e.model.settle()
+	for _, p := range e.model.problems() {
+		r.fault(e.at(p, node), p.field+": "+p.text, p.advice)
+	}
+	for _, p := range e.model.doubts() {
+		r.warn(e.at(p, node), p.field+": "+p.text)
+	}
+	r.models = append(r.models, e.model)
+	r.heads = append(r.heads, start(node))
+}
+
+// missing reports the required fields that an entry does not have.
+func (r *reader) missing(e *entry, node ast.Node, where string) {
+	has := func(name string) bool { return e.given[name] != nil || slices.Contains(e.meant, name) }
+	lack := func(name, advice string) { r.fault(start(node), fmt.Sprintf("%s: %s is missing", where, name), advice) }
+	if !has("model_id") && !has("hf_model_id") {
+		lack("model_id", "")
+	}
+	if !has("container_name") && !has("place") {
+		lack("container_name", "name a running container, or write place: local")
+	}
+	if e.old && !has("input_lengths") && !has("output_lengths") {
+		r.warn(start(node), where+": no input_lengths and no output_lengths: it is of the older form with prompts and max_tokens, and makes no cells")
+	} else {
+		for _, name := range []string{"input_lengths", "output_lengths"} {
+			if !has(name) {
+				lack(name, "")
+			}
+		}
+	}
+	if !has("batch_sizes") {
+		lack("batch_sizes", "")
+	}
+}
+
+// at is where a problem stands: the value, or the entry.
+func (e *entry) at(p problem, node ast.Node) *token.Token {
+	name := p.field
+	if name == "model_id" && e.given[name] == nil {
+		name = "hf_model_id"
+	}
+	value := e.given[name]
+	if value == nil {
+		return start(node)
+	}
+	if list, ok := value.(*ast.SequenceNode); ok && p.index >= 0 && p.index < len(list.Values) {
+		return start(list.Values[p.index])
+	}
+	return start(value)
+}
+
+// repeats reports too many cells and cells that stand in the file twice.
+func (r *reader) repeats() {
+	total := 0
+	for i, m := range r.models {
+		if total += m.count(); total > maxCells {
+			r.fault(r.heads[i], fmt.Sprintf("the lists make more than %d cells", maxCells), "cut the file in two")
+			return
+		}
+	}
+	first := map[string]int{}
+	for i, m := range r.models {
+		same, example, other := 0, Cell{}, 0
+		for _, c := range m.cells() {
+			hash := c.Hash()
+			if old, seen := first[hash]; seen {
+				if same == 0 {
+					example, other = c, old
+				}
+				same++
+				continue
+			}
+			first[hash] = i
+		}
+		if same > 0 {
+			r.fault(r.heads[i], fmt.Sprintf("models[%d] repeats %d cells of models[%d] in line %d, the first with input %d, output %d, batch size %d",
+				i, same, other, r.models[other].Line, example.InputLen, example.OutputLen, example.BatchSize), "each cell is measured once: take it out of one of the two")
+		}
+	}
+}
+
+// allWarnings adds one for each kind of key that has no effect.
+func (r *reader) allWarnings() []Warning {
+	for name, seen := range r.ignored {
+		text := fmt.Sprintf("%s has no effect: %s", name, passedOver()[name])
+		if seen.count > 1 {
+			text += fmt.Sprintf(" (%d times in the file)", seen.count)
+		}
+		r.warn(seen.first, text)
+	}
+	slices.SortStableFunc(r.warnings, func(a, b Warning) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Text, b.Text))
+	})
+	return r.warnings
+}

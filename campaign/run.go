@@ -1,0 +1,352 @@
+package campaign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llmprof/llmprof/store"
+)
+
+// Runner starts engines.
+type Runner interface {
+	// Load starts an engine that can run every cell of the group.
+	Load(ctx context.Context, g Group) (Engine, error)
+}
+
+// Engine runs the cells of one group, one at a time.
+type Engine interface {
+	// Run measures a cell. It returns soon after ctx ends.
+	Run(ctx context.Context, c Cell) (Result, error)
+	// Close stops the engine and makes sure that the device is free again. It
+	// is called once, also after a failure and when the campaign is
+	// interrupted.
+	Close(ctx context.Context) error
+}
+
+// Result is a cell that was measured and whose profile was read back.
+type Result struct {
+	// Document is what the store keeps: the profile or its summary, a JSON
+	// object. Without it the cell counts as failed.
+	Document json.RawMessage
+	// ProfileFile is where the profile lies; empty for none.
+	ProfileFile string
+	// Warnings are noted.
+	Warnings []string
+}
+
+// Retry says how often and how soon a failed cell or start is tried again.
+// The zero value of a field means its default.
+type Retry struct {
+	// Attempts counts all tries, the first one included. Default 3.
+	Attempts int
+	// Backoff is the pause before the second try; it doubles up to MaxBackoff.
+	// Defaults: 5 s and 1 min.
+	Backoff, MaxBackoff time.Duration
+}
+
+// pause is the time to wait after the given attempt.
+func (r Retry) pause(attempt int) time.Duration {
+	d := r.Backoff
+	for range attempt - 1 {
+		if d >= r.MaxBackoff {
+			break
+		}
+		d *= 2
+	}
+	return min(d, r.MaxBackoff)
+}
+
+// Hooks are told what happens; nil ones are not.
+type Hooks struct {
+	// GroupStarted comes before an engine is loaded; number counts from 1. A
+	// group whose place is gone has no start.
+	GroupStarted func(g Group, number, of int)
+	// CellStarted comes with the number of the attempt over all runs.
+	CellStarted func(c Cell, attempt int)
+	// CellDone comes with what was stored, whatever the end.
+	CellDone func(c Cell, end store.Cell)
+	// Retrying comes before a pause; what names the cell or the engine.
+	Retrying func(what string, err error, pause time.Duration)
+	// Note is told of what goes wrong beside the cells.
+	Note func(text string)
+}
+
+// Options are those of [Run]. Store, RunID and Runner are needed.
+type Options struct {
+	Store  *store.Store
+	RunID  string
+	Runner Runner
+	// Only chooses among the pending cells. A filter that asks for states runs
+	// the cells in these states again, except those that are done.
+	Only  Filter
+	Retry Retry
+	// CellTimeout bounds one try of one cell; 0 means no bound.
+	CellTimeout time.Duration
+	// Owner says who runs this, for others that find the run in use. Default:
+	// "llmprof". LockTTL is how long the run stays taken after its process
+	// died. Default 1 min.
+	Owner   string
+	LockTTL time.Duration
+	// Now and Sleep are the clock. Defaults: the real one.
+	Now   func() time.Time
+	Sleep func(context.Context, time.Duration) error
+	Hooks Hooks
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Store == nil || o.RunID == "" || o.Runner == nil {
+		return o, errors.New("a campaign needs a store, a run and a runner")
+	}
+	if o.Retry.Attempts < 0 || o.Retry.Backoff < 0 || o.Retry.MaxBackoff < 0 || o.CellTimeout < 0 || o.LockTTL < 0 {
+		return o, errors.New("attempts and times are negative: want 0 or more")
+	}
+	set := func(field *time.Duration, usual time.Duration) {
+		if *field == 0 {
+			*field = usual
+		}
+	}
+	set(&o.Retry.Backoff, 5*time.Second)
+	set(&o.Retry.MaxBackoff, max(time.Minute, o.Retry.Backoff))
+	set(&o.LockTTL, time.Minute)
+	if o.Retry.Attempts == 0 {
+		o.Retry.Attempts = 3
+	}
+	if o.Owner == "" {
+		o.Owner = "llmprof"
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	return o, nil
+}
+
+// sleep waits unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Outcome is what a campaign has come to.
+type Outcome struct {
+	// Total is the number of cells of the run, Counts their states; each cell
+	// counts once.
+	Total  int
+	Counts map[store.State]int
+	// Selected is the number of cells that this call set out to run, Ended how
+	// these ended; what is missing was interrupted.
+	Selected int
+	Ended    map[store.State]int
+	// Recovered is the number of cells that an earlier process left in flight,
+	// Loads the number of engines that were started.
+	Recovered, Loads int
+}
+
+// Complete reports whether every cell of the run is done.
+func (o Outcome) Complete() bool { return o.Counts[store.Done] == o.Total }
+
+// Succeeded reports whether every cell that this call set out to run is done.
+func (o Outcome) Succeeded() bool { return o.Ended[store.Done] == o.Selected }
+
+// Create writes a run with its cells to the store, all of them pending.
+func Create(ctx context.Context, st *store.Store, run store.Run, cells []Cell) error {
+	rows, err := storedCells(run.ID, cells)
+	if err != nil {
+		return err
+	}
+	return st.CreateRun(ctx, run, rows)
+}
+
+// Extend adds the cells that a run does not have yet and returns their
+// number; what a changed file no longer has stays in the run.
+func Extend(ctx context.Context, st *store.Store, runID string, cells []Cell) (added int, err error) {
+	rows, err := storedCells(runID, cells)
+	if err != nil {
+		return 0, err
+	}
+	return st.AddCells(ctx, runID, rows)
+}
+
+func storedCells(runID string, cells []Cell) ([]store.Cell, error) {
+	rows := make([]store.Cell, len(cells))
+	for i, c := range cells {
+		spec, err := json.Marshal(c)
+		if err != nil {
+			return nil, fmt.Errorf("cell %d: %w", i, err)
+		}
+		rows[i] = store.Cell{RunID: runID, Hash: c.Hash(), Index: i, Spec: spec, State: store.Pending}
+	}
+	return rows, nil
+}
+
+// Run measures the cells of a run that are pending, those included that a
+// process left in flight when it died. An error means that the campaign did
+// not come to its end: the context ended or the store failed. The outcome
+// holds in any case; cells that did not work are no error.
+func Run(ctx context.Context, o Options) (Outcome, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return Outcome{}, err
+	}
+	release, err := o.Store.Lock(ctx, o.RunID, o.Owner, o.LockTTL)
+	if err != nil {
+		return Outcome{}, err
+	}
+	r := &run{Options: o, stored: map[string]store.Cell{}, lost: map[string]error{}}
+	r.outcome.Ended = map[store.State]int{}
+	err = r.all(ctx)
+	lasting := context.WithoutCancel(ctx)
+	if err != nil {
+		// What is in flight goes back to pending. If this fails as well, the
+		// next run does it.
+		_, _ = o.Store.Recover(lasting, o.RunID)
+	}
+	return r.outcome, errors.Join(err, r.tally(lasting), release())
+}
+
+// Decode reads the cell that a store's cell stands for.
+func Decode(c store.Cell) (Cell, error) {
+	var cell Cell
+	if err := json.Unmarshal(c.Spec, &cell); err != nil {
+		return Cell{}, fmt.Errorf("cell %s of run %s: read its settings: %w", c.Hash, c.RunID, err)
+	}
+	return cell, nil
+}
+
+// run is one call of Run.
+type run struct {
+	Options
+	outcome Outcome
+	// stored are the rows of the selected cells by [Cell.Hash].
+	stored map[string]store.Cell
+	// lost are places at which nothing can run, with the reason.
+	lost map[string]error
+}
+
+// all runs every selected cell.
+func (r *run) all(ctx context.Context) error {
+	recovered, err := r.Store.Recover(ctx, r.RunID)
+	if err != nil {
+		return err
+	}
+	r.outcome.Recovered = len(recovered)
+	rows, err := r.Store.Cells(ctx, r.RunID)
+	if err != nil {
+		return err
+	}
+	var cells []Cell
+	for _, row := range rows {
+		c, err := Decode(row)
+		if err != nil {
+			return err
+		}
+		waiting := row.State == store.Pending || r.Only.ByState() && row.State != store.Done
+		if !waiting || !r.Only.Match(c, row.State) {
+			continue
+		}
+		if other, twice := r.stored[c.Hash()]; twice {
+			return fmt.Errorf("run %s: cells %s and %s are the same", r.RunID, other.Hash, row.Hash)
+		}
+		r.stored[c.Hash()] = row
+		cells = append(cells, c)
+	}
+	r.outcome.Selected = len(cells)
+	groups := Order(cells)
+	for i, g := range groups {
+		if err := r.group(ctx, g, i+1, len(groups)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tally counts the states of all cells.
+func (r *run) tally(ctx context.Context) error {
+	rows, err := r.Store.Cells(ctx, r.RunID)
+	r.outcome.Total, r.outcome.Counts = len(rows), map[store.State]int{}
+	for _, row := range rows {
+		r.outcome.Counts[row.State]++
+	}
+	return err
+}
+
+// begin marks a cell as running.
+func (r *run) begin(ctx context.Context, c Cell) (store.Cell, error) {
+	hash := c.Hash()
+	row := r.stored[hash]
+	row.Started = r.Now()
+	attempt, err := r.Store.Begin(context.WithoutCancel(ctx), r.RunID, row.Hash, row.Started)
+	if err != nil {
+		return row, err
+	}
+	row.State, row.Attempts = store.Running, attempt
+	r.stored[hash] = row
+	return row, nil
+}
+
+// finish stores the end of a cell.
+func (r *run) finish(ctx context.Context, c Cell, row store.Cell) error {
+	row.Ended = r.Now()
+	if !row.Started.IsZero() {
+		row.Seconds = row.Ended.Sub(row.Started).Seconds()
+	}
+	if err := r.Store.Finish(context.WithoutCancel(ctx), row); err != nil {
+		return err
+	}
+	r.stored[c.Hash()] = row
+	r.outcome.Ended[row.State]++
+	if r.Hooks.CellDone != nil {
+		r.Hooks.CellDone(c, row)
+	}
+	return nil
+}
+
+// give ends a cell that was not tried.
+func (r *run) give(ctx context.Context, c Cell, state store.State, text, hint string) error {
+	row := r.stored[c.Hash()]
+	if row.State != store.Pending {
+		var err error
+		if row, err = r.begin(ctx, c); err != nil {
+			return err
+		}
+	}
+	row.State, row.Error, row.Hint, row.Started = state, text, hint, time.Time{}
+	return r.finish(ctx, c, row)
+}
+
+// giveBack sets the cell in flight to pending again.
+func (r *run) giveBack(ctx context.Context, c Cell) error {
+	if _, err := r.Store.Recover(context.WithoutCancel(ctx), r.RunID); err != nil {
+		return err
+	}
+	row := r.stored[c.Hash()]
+	row.State = store.Pending
+	r.stored[c.Hash()] = row
+	return nil
+}
+
+func (r *run) note(format string, args ...any) {
+	if r.Hooks.Note != nil {
+		r.Hooks.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// wait pauses before another try.
+func (r *run) wait(ctx context.Context, what string, err error, attempt int) error {
+	pause := r.Retry.pause(attempt)
+	if r.Hooks.Retrying != nil {
+		r.Hooks.Retrying(what, err, pause)
+	}
+	return r.Sleep(ctx, pause)
+}

@@ -1,0 +1,471 @@
+package campaign_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmprof/llmprof/campaign"
+	"github.com/llmprof/llmprof/store"
+)
+
+// script is a Runner whose loads and cells do what a test says. Nil funcs
+// succeed.
+type script struct {
+	load  func(n int, g campaign.Group) error
+	cell  func(ctx context.Context, n int, c campaign.Cell) (campaign.Result, error)
+	close func() error
+
+	loads, runs, open int
+	log               []string // what was asked for, in order
+}
+
+func (s *script) Load(_ context.Context, g campaign.Group) (campaign.Engine, error) {
+	s.loads++
+	s.log = append(s.log, "load "+g.Cells[0].ModelID)
+	if s.load != nil {
+		if err := s.load(s.loads, g); err != nil {
+			return nil, err
+		}
+	}
+	s.open++
+	return &scripted{s}, nil
+}
+
+type scripted struct{ *script }
+
+func (e *scripted) Run(ctx context.Context, c campaign.Cell) (campaign.Result, error) {
+	e.runs++
+	e.log = append(e.log, fmt.Sprintf("run %s %d/%d/%d", c.ModelID, c.InputLen, c.OutputLen, c.BatchSize))
+	if e.cell == nil {
+		return measured(c), nil
+	}
+	return e.cell(ctx, e.runs, c)
+}
+
+func (e *scripted) Close(context.Context) error {
+	e.open--
+	e.log = append(e.log, "close")
+	if e.close != nil {
+		return e.close()
+	}
+	return nil
+}
+
+func measured(c campaign.Cell) campaign.Result {
+	return campaign.Result{Document: json.RawMessage(fmt.Sprintf(`{"batch":%d}`, c.BatchSize)), ProfileFile: c.Name() + ".json"}
+}
+
+// grid is a campaign of models in a store.
+type grid struct {
+	t     *testing.T
+	store *store.Store
+	cells []campaign.Cell
+}
+
+// cellsOf makes cells "model@place input/output/batch".
+func cellsOf(specs ...string) []campaign.Cell {
+	var cells []campaign.Cell
+	for _, spec := range specs {
+		c := campaign.Defaults()
+		name, sizes, _ := strings.Cut(spec, " ")
+		c.ModelID, c.Place, _ = strings.Cut(name, "@")
+		c.Place = "docker:" + c.Place
+		_, _ = fmt.Sscanf(sizes, "%d/%d/%d", &c.InputLen, &c.OutputLen, &c.BatchSize)
+		cells = append(cells, c)
+	}
+	return cells
+}
+
+func newGrid(t *testing.T, specs ...string) *grid {
+	t.Helper()
+	st, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	g := &grid{t: t, store: st, cells: cellsOf(specs...)}
+	if err := campaign.Create(t.Context(), st, store.Run{ID: "r", Kind: "batch", Name: "test"}, g.cells); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// run runs the campaign with a clock that does not wait.
+func (g *grid) run(ctx context.Context, r campaign.Runner, change func(*campaign.Options)) (campaign.Outcome, error) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	o := campaign.Options{
+		Store: g.store, RunID: "r", Runner: r,
+		Now:   func() time.Time { now = now.Add(time.Second); return now },
+		Sleep: func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
+	}
+	if change != nil {
+		change(&o)
+	}
+	return campaign.Run(ctx, o)
+}
+
+// states are the cells' states in the order in which they were made, each with
+// its attempts.
+func (g *grid) states() string {
+	g.t.Helper()
+	rows, err := g.store.Cells(g.t.Context(), "r")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var states []string
+	for _, row := range rows {
+		states = append(states, fmt.Sprintf("%s:%d", row.State, row.Attempts))
+	}
+	return strings.Join(states, " ")
+}
+
+func (g *grid) row(i int) store.Cell {
+	g.t.Helper()
+	rows, err := g.store.Cells(g.t.Context(), "r")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return rows[i]
+}
+
+func TestRunOrder(t *testing.T) {
+	g := newGrid(t, "m@one 2/1/1", "n@two 1/1/1", "m@one 1/1/1", "k@one 1/1/2")
+	s := &script{}
+	var told []string
+	out, err := g.run(t.Context(), s, func(o *campaign.Options) {
+		o.Hooks = campaign.Hooks{
+			GroupStarted: func(g campaign.Group, n, of int) {
+				told = append(told, fmt.Sprintf("group %d/%d of %d", n, of, len(g.Cells)))
+			},
+			CellStarted: func(c campaign.Cell, attempt int) {
+				told = append(told, fmt.Sprintf("start %s:%d", c.ModelID, attempt))
+			},
+			CellDone: func(c campaign.Cell, end store.Cell) { told = append(told, fmt.Sprintf("%s %s", end.State, c.ModelID)) },
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(s.log, ", "), "load m, run m 1/1/1, run m 2/1/1, close, load k, run k 1/1/2, close, load n, run n 1/1/1, close"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got, want := strings.Join(told, ", "), "group 1/3 of 2, start m:1, done m, start m:1, done m, group 2/3 of 1, start k:1, done k, group 3/3 of 1, start n:1, done n"; got != want {
+		t.Errorf("told %s\nwant %s", got, want)
+	}
+	if got := g.states(); got != "done:1 done:1 done:1 done:1" {
+		t.Errorf("states %s", got)
+	}
+	if !out.Complete() || !out.Succeeded() || out.Total != 4 || out.Loads != 3 || out.Selected != 4 || s.open != 0 {
+		t.Errorf("outcome %+v, engines open %d", out, s.open)
+	}
+	row := g.row(0)
+	if string(row.Result) != `{"batch":1}` || !strings.HasSuffix(row.ProfileFile, "_2in_1out_bs1.json") || row.Seconds != 1 || !row.Ended.After(row.Started) {
+		t.Errorf("row %+v", row)
+	}
+	// A second call finds nothing to do.
+	if out, err := g.run(t.Context(), &script{load: func(int, campaign.Group) error { return errors.New("not wanted") }}, nil); err != nil || out.Selected != 0 || out.Loads != 0 || !out.Complete() {
+		t.Errorf("again: %+v, %v", out, err)
+	}
+}
+
+// TestFailures scripts what can go wrong. States are those of the cells in
+// the order of the grid, each with its attempts.
+func TestFailures(t *testing.T) {
+	crash := errors.New("the engine died")
+	fails := func(f *campaign.CellError, when func(n int, c campaign.Cell) bool) func(context.Context, int, campaign.Cell) (campaign.Result, error) {
+		return func(_ context.Context, n int, c campaign.Cell) (campaign.Result, error) {
+			if when(n, c) {
+				return campaign.Result{}, f
+			}
+			return measured(c), nil
+		}
+	}
+	batch := func(b int) func(int, campaign.Cell) bool {
+		return func(_ int, c campaign.Cell) bool { return c.BatchSize == b }
+	}
+	three := []string{"m@one 1/1/1", "m@one 1/1/2", "m@one 1/1/3"}
+	for _, c := range []struct {
+		why    string
+		cells  []string
+		runner script
+		states string
+		loads  int
+		says   string // in the error of the first cell that is not done
+	}{
+		{
+			why: "a cell that kills the engine every time fails; the others run on new engines", cells: three,
+			runner: script{cell: fails(&campaign.CellError{Err: crash}, batch(2))},
+			states: "done:1 failed:3 done:1", loads: 4, says: "the engine died",
+		},
+		{
+			why: "a flaky cell gets there", cells: three,
+			runner: script{cell: fails(&campaign.CellError{Err: crash}, func(n int, _ campaign.Cell) bool { return n == 2 || n == 3 })},
+			states: "done:1 done:3 done:1", loads: 3,
+		},
+		{
+			why: "a plain error counts like a crash", cells: three,
+			runner: script{cell: func(_ context.Context, n int, c campaign.Cell) (campaign.Result, error) {
+				if n == 1 {
+					return campaign.Result{}, crash
+				}
+				return measured(c), nil
+			}},
+			states: "done:2 done:1 done:1", loads: 2,
+		},
+		{
+			why: "an engine that lives on is kept", cells: three,
+			runner: script{cell: fails(&campaign.CellError{Err: crash, Alive: true}, func(n int, _ campaign.Cell) bool { return n == 1 })},
+			states: "done:2 done:1 done:1", loads: 1,
+		},
+		{
+			why: "what would fail again is not tried again", cells: three,
+			runner: script{cell: fails(&campaign.CellError{Err: crash, Final: true, Alive: true}, batch(2))},
+			states: "done:1 failed:1 done:1", loads: 1, says: "died",
+		},
+		{
+			why: "wrong usage is not tried again", cells: three[:1],
+			runner: script{cell: func(context.Context, int, campaign.Cell) (campaign.Result, error) {
+				return campaign.Result{}, fmt.Errorf("ask: %w", &campaign.FileError{Faults: []*campaign.LineError{{Text: "bad flag"}}})
+			}},
+			states: "failed:1", loads: 1, says: "ask: bad flag",
+		},
+		{
+			why: "a refused cell is refused once", cells: three,
+			runner: script{cell: fails(&campaign.CellError{State: store.Refused, Err: errors.New("too long a prompt"), Alive: true}, batch(2))},
+			states: "done:1 refused:1 done:1", loads: 1, says: "too long a prompt",
+		},
+		{
+			why:    "after too little memory only what is smaller in some dimension runs",
+			cells:  []string{"m@one 8/8/1", "m@one 2/2/4", "m@one 2/3/4", "m@one 9/9/4", "m@one 1/9/9"},
+			runner: script{cell: fails(&campaign.CellError{State: store.OOM, Err: errors.New("CUDA out of memory")}, batch(4))},
+			states: "done:1 oom:1 skipped:0 skipped:0 done:1", loads: 2, says: "CUDA out of memory",
+		},
+		{
+			why: "a load that the engine refuses refuses its group, in its words", cells: append([]string{"n@one 1/1/1"}, three...),
+			runner: script{load: func(_ int, g campaign.Group) error {
+				if g.Cells[0].ModelID == "m" {
+					return &campaign.CellError{State: store.Refused, Err: errors.New("No common block size for 16")}
+				}
+				return nil
+			}},
+			states: "done:1 refused:0 refused:0 refused:0", loads: 2, says: "No common block size for 16",
+		},
+		{
+			why: "a load without memory", cells: append([]string{"n@one 1/1/1"}, three...),
+			runner: script{load: func(_ int, g campaign.Group) error {
+				if g.Cells[0].ModelID == "m" {
+					return &campaign.CellError{State: store.OOM, Err: errors.New("out of memory")}
+				}
+				return nil
+			}},
+			states: "done:1 oom:0 oom:0 oom:0", loads: 2, says: "out of memory",
+		},
+		{
+			why: "a load that fails for good fails its group only", cells: append(three[:2:2], "n@one 1/1/1"),
+			runner: script{load: func(_ int, g campaign.Group) error {
+				if g.Cells[0].ModelID == "m" {
+					return errors.New("no such module")
+				}
+				return nil
+			}},
+			states: "failed:0 failed:0 done:1", loads: 4, says: "no such module",
+		},
+		{
+			why: "a load that works the third time", cells: three,
+			runner: script{load: func(n int, _ campaign.Group) error {
+				if n < 3 {
+					return crash
+				}
+				return nil
+			}},
+			states: "done:1 done:1 done:1", loads: 3,
+		},
+		{
+			why: "a container that is missing costs its own cells only", cells: []string{"m@gone 1/1/1", "n@gone 1/1/1", "m@there 1/1/1"},
+			runner: script{load: func(_ int, g campaign.Group) error {
+				if g.Cells[0].Place == "docker:gone" {
+					return &campaign.CellError{Outside: true, Final: true, Err: errors.New("no container gone")}
+				}
+				return nil
+			}},
+			states: "skipped:0 skipped:0 done:1", loads: 2, says: "docker:gone cannot be used: no container gone",
+		},
+		{
+			why: "a container that goes away in the middle", cells: []string{"m@gone 1/1/1", "m@gone 1/1/2", "n@gone 1/1/1", "m@there 1/1/1"},
+			runner: script{
+				load: func(n int, g campaign.Group) error {
+					if g.Cells[0].Place == "docker:gone" && n > 1 {
+						return &campaign.CellError{Outside: true, Err: errors.New("no container gone")}
+					}
+					return nil
+				},
+				cell: func(_ context.Context, n int, c campaign.Cell) (campaign.Result, error) {
+					if n == 2 {
+						return campaign.Result{}, &campaign.CellError{Outside: true, Err: errors.New("connection lost")}
+					}
+					return measured(c), nil
+				},
+			},
+			states: "done:1 skipped:1 skipped:0 done:1", loads: 5, says: "no container gone",
+		},
+		{
+			why: "a device that is not free again ends its place", cells: []string{"m@one 1/1/1", "n@one 1/1/1", "m@two 1/1/1"},
+			runner: script{close: func() error { return &campaign.CellError{Outside: true, Err: errors.New("70 GiB are still in use")} }},
+			states: "done:1 skipped:0 done:1", loads: 2, says: "70 GiB are still in use",
+		},
+		{
+			why: "success without a profile is none", cells: three[:1],
+			runner: script{cell: func(context.Context, int, campaign.Cell) (campaign.Result, error) { return campaign.Result{}, nil }},
+			states: "failed:3", loads: 1, says: "there is no profile",
+		},
+		{
+			why: "a runner without an engine", cells: three[:1],
+			runner: script{load: func(int, campaign.Group) error { return &campaign.CellError{} }},
+			states: "failed:0", loads: 3, says: "the cell ended as failed",
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			g := newGrid(t, c.cells...)
+			s := c.runner
+			out, err := g.run(t.Context(), &s, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := g.states(); got != c.states || s.loads != c.loads || out.Loads != c.loads || s.open != 0 {
+				t.Errorf("states %s, want %s; loads %d, want %d; engines open %d\n%s", got, c.states, s.loads, c.loads, s.open, strings.Join(s.log, ", "))
+			}
+			for i := range c.cells {
+				if row := g.row(i); row.State != store.Done {
+					if !strings.Contains(row.Error, c.says) {
+						t.Errorf("error %q, want %q", row.Error, c.says)
+					}
+					break
+				}
+			}
+			total := 0
+			for _, n := range out.Ended {
+				total += n
+			}
+			if total != len(c.cells) || out.Selected != total || out.Total != total {
+				t.Errorf("outcome %+v", out)
+			}
+		})
+	}
+}
+
+// TestRetryPauses holds the growth of the pauses.
+func TestRetryPauses(t *testing.T) {
+	g := newGrid(t, "m@one 1/1/1")
+	var pauses []time.Duration
+	_, err := g.run(t.Context(), &script{cell: func(context.Context, int, campaign.Cell) (campaign.Result, error) {
+		return campaign.Result{}, errors.New("no luck")
+	}}, func(o *campaign.Options) {
+		o.Retry = campaign.Retry{Attempts: 6, MaxBackoff: 30 * time.Second}
+		o.Sleep = func(_ context.Context, d time.Duration) error { pauses = append(pauses, d); return nil }
+	})
+	if got := fmt.Sprint(pauses); err != nil || got != "[5s 10s 20s 30s 30s]" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	g := newGrid(t, "m@one 1/1/1", "m@one 1/1/2")
+	s := &script{cell: func(ctx context.Context, _ int, c campaign.Cell) (campaign.Result, error) {
+		if c.BatchSize == 1 {
+			<-ctx.Done()
+			return campaign.Result{}, ctx.Err()
+		}
+		return measured(c), nil
+	}}
+	// The bound must not hit the cell that does not hang.
+	out, err := g.run(t.Context(), s, func(o *campaign.Options) { o.CellTimeout = 300 * time.Millisecond })
+	if err != nil || g.states() != "timeout:1 done:1" || s.loads != 2 || s.open != 0 || out.Ended[store.Timeout] != 1 {
+		t.Errorf("states %s, loads %d, %+v, %v", g.states(), s.loads, out, err)
+	}
+	if row := g.row(0); !strings.Contains(row.Error, "stopped after 300ms") || row.Hint == "" {
+		t.Errorf("row %+v", row)
+	}
+}
+
+func TestOnly(t *testing.T) {
+	g := newGrid(t, "m@one 1/1/1", "m@one 1/1/2", "n@one 1/1/1")
+	only := func(expr string) func(*campaign.Options) {
+		f, err := campaign.Select(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(o *campaign.Options) { o.Only = f }
+	}
+	out, err := g.run(t.Context(), &script{}, only("batch=2"))
+	if err != nil || g.states() != "pending:0 done:1 pending:0" || out.Selected != 1 || !out.Succeeded() || out.Complete() {
+		t.Errorf("states %s, %+v, %v", g.states(), out, err)
+	}
+	broken := &script{load: func(int, campaign.Group) error {
+		return &campaign.CellError{State: store.Refused, Err: errors.New("no")}
+	}}
+	if _, err := g.run(t.Context(), broken, only("model=m")); err != nil || g.states() != "refused:0 done:1 pending:0" {
+		t.Errorf("states %s, %v", g.states(), err)
+	}
+	if _, err := g.run(t.Context(), &script{}, only("state=refused|done")); err != nil || g.states() != "done:1 done:1 pending:0" {
+		t.Errorf("states %s, %v", g.states(), err)
+	}
+}
+
+// TestExtend adds the cells of a changed file.
+func TestExtend(t *testing.T) {
+	g := newGrid(t, "m@one 1/1/1", "m@one 1/1/2")
+	if _, err := g.run(t.Context(), &script{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	n, err := campaign.Extend(t.Context(), g.store, "r", cellsOf("m@one 1/1/2", "m@one 1/1/4"))
+	if err != nil || n != 1 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	s := &script{}
+	out, err := g.run(t.Context(), s, nil)
+	if err != nil || s.runs != 1 || out.Total != 3 || !out.Complete() {
+		t.Errorf("%d runs, %+v, %v", s.runs, out, err)
+	}
+}
+
+func TestLocked(t *testing.T) {
+	g := newGrid(t, "m@one 1/1/1")
+	release, err := g.store.Lock(t.Context(), "r", "somebody", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var locked *store.LockedError
+	if _, err := g.run(t.Context(), &script{}, nil); !errors.As(err, &locked) {
+		t.Errorf("got %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.run(t.Context(), &script{}, nil); err != nil || g.states() != "done:1" {
+		t.Errorf("%s, %v", g.states(), err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	if _, err := campaign.Run(t.Context(), campaign.Options{}); err == nil || !strings.Contains(err.Error(), "a store, a run and a runner") {
+		t.Errorf("got %v", err)
+	}
+	g := newGrid(t)
+	for why, change := range map[string]func(*campaign.Options){
+		"unknown run":       func(o *campaign.Options) { o.RunID = "nobody" },
+		"negative attempts": func(o *campaign.Options) { o.Retry.Attempts = -1 },
+	} {
+		if _, err := g.run(t.Context(), &script{}, change); err == nil {
+			t.Errorf("%s: no error", why)
+		}
+	}
+	if out, err := g.run(t.Context(), &script{}, nil); err != nil || out.Total != 0 || !out.Complete() {
+		t.Errorf("a run without cells: %+v, %v", out, err)
+	}
+}
