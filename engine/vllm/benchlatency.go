@@ -16,6 +16,7 @@ import (
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/format/vllmbench"
+	"github.com/llmprof/llmprof/format/vllmlog"
 	"github.com/llmprof/llmprof/profile"
 )
 
@@ -141,7 +142,11 @@ func failureOf(err error) string {
 		if start.OutOfMemory {
 			return engine.FailureOOM
 		}
-		return engine.FailureRefused + strings.TrimPrefix(start.Error(), "start ")
+		kind := engine.FailureRuntime
+		if start.Refused {
+			kind = engine.FailureRefused
+		}
+		return kind + strings.TrimPrefix(start.Error(), "start ")
 	}
 	return engine.FailureException + err.Error()
 }
@@ -227,7 +232,7 @@ func (s *benchSession) latency(ctx context.Context, task engine.Task, output int
 	once := *t
 	once.OutputLen = output
 	_, log, err := s.command(bounded, latencyArgs(s.setup, s.limits, once, task.Warmup, task.Runs, file)...)
-	result.Memory = statedMemory(log)
+	s.read(log, result)
 	switch {
 	case ctx.Err() != nil:
 		return run, ctx.Err()
@@ -245,6 +250,17 @@ func (s *benchSession) latency(ctx context.Context, task engine.Task, output int
 	defer r.Close()
 	run.Latency, _, err = vllmbench.ReadLatency("vllm bench latency", r, format.Limits{Bytes: 16 << 20})
 	return run, err
+}
+
+// read takes from a run's log what the engine says of its memory and of the
+// deployment.
+func (s *benchSession) read(log string, result *engine.Result) {
+	p, _, err := vllmlog.Read("log", strings.NewReader(log), vllmlog.Options{})
+	if err != nil {
+		return // it has no such lines
+	}
+	result.Memory = slices.DeleteFunc(p.Points, func(p profile.Point) bool { return p.Kind != profile.KindMemory })
+	s.facts.Deploy = overlay(s.facts.Deploy, p.Header.Deploy)
 }
 
 // latencyArgs is the command line of a run, which writes to a file.

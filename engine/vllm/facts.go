@@ -2,7 +2,6 @@ package vllm
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -80,15 +79,6 @@ func cachePoint(said served) []profile.Point {
 		return nil
 	}
 	return []profile.Point{p}
-}
-
-// statedMemory is what a log of the start says of memory.
-func statedMemory(log string) []profile.Point {
-	p, _, err := vllmlog.Read("log", strings.NewReader(log), vllmlog.Options{})
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(p.Points, func(p profile.Point) bool { return p.Kind != profile.KindMemory })
 }
 
 // remarks are what a reader of the points must know.

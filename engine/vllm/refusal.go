@@ -18,6 +18,9 @@ type StartError struct {
 	Remedy string
 	// OutOfMemory says that the model or its cache does not fit.
 	OutOfMemory bool
+	// Refused says that vLLM does not run such a configuration, and would not
+	// another time.
+	Refused bool
 	// Err is how the process ended, or what it said.
 	Err error
 }
@@ -55,7 +58,7 @@ var (
 func refusal(log string, ended error) error {
 	e := &StartError{Err: ended}
 	if reason, remedy, oom, ok := told(log); ok {
-		e.Reason, e.Remedy, e.OutOfMemory = reason, remedy, oom
+		e.Reason, e.Remedy, e.OutOfMemory, e.Refused = reason, remedy, oom, !oom
 		return e
 	}
 	if exit, ok := errors.AsType[*engine.ExitError](ended); ok && (exit.Code == 127 || exit.Code == 126) {
@@ -75,7 +78,7 @@ func refusal(log string, ended error) error {
 			for _, w := range found[1:] {
 				words = append(words, w)
 			}
-			e.Reason, e.Remedy = fmt.Sprintf(c.reason, words...), c.what
+			e.Reason, e.Remedy, e.Refused = fmt.Sprintf(c.reason, words...), c.what, c.line != moduleLine
 			return e
 		}
 	}

@@ -32,7 +32,8 @@ func FromDocument(source string, d *memprofile.Document, compat bool) (Measured,
 		m.takeAll(d)
 		return m, nil
 	}
-	return m, m.takeMeasured(d)
+	remarks := m.takeMeasured(d)
+	return m, remarks
 }
 
 // runOf is what a profile tells of the run, without the sizes.
@@ -49,8 +50,9 @@ func runOf(d *memprofile.Document) Measured {
 		KVDType:         dtypeOf(types.KVCacheDType, run.KVCacheDType),
 		GPUs:            value(d.GPUInfo.NumGPUs), PipelineStages: value(run.PipelineParallelSize),
 		Utilization: value(run.GPUMemoryUtilization), BlockSize: value(cmp.Or(run.BlockSize, d.KVCache.BlockSize)),
-		MaxBatchedTokens: argument(run.EngineArgs, "--max-num-batched-tokens"), MaxSequences: argument(run.EngineArgs, "--max-num-seqs"),
-		Batch: value(run.BatchSize), Input: value(run.InputLen), Output: value(run.OutputLen),
+		MaxBatchedTokens: cmp.Or(value(run.MaxNumBatchedTokens), argument(run.EngineArgs, "--max-num-batched-tokens")),
+		MaxSequences:     cmp.Or(value(run.MaxNumSeqs), argument(run.EngineArgs, "--max-num-seqs")),
+		Batch:            value(run.BatchSize), Input: value(run.InputLen), Output: value(run.OutputLen),
 	}
 	if q := strings.ToLower(string(cmp.Or(info.Quantization, run.Quantization))); q != "none" {
 		m.Quantization = q

@@ -120,6 +120,9 @@ type BenchmarkParameters struct {
 	KVCacheDType         Text `json:"kv_cache_dtype"`
 	BlockSize            *int `json:"block_size"`    // tokens
 	MaxModelLen          *int `json:"max_model_len"` // tokens
+	// MaxNumBatchedTokens and MaxNumSeqs bound one step: tokens, sequences.
+	MaxNumBatchedTokens *int `json:"max_num_batched_tokens"`
+	MaxNumSeqs          *int `json:"max_num_seqs"`
 	// GPUMemoryUtilization is a fraction of the device's memory, 0 to 1.
 	GPUMemoryUtilization *float64 `json:"gpu_memory_utilization"`
 	EngineArgs           []string `json:"engine_args"`

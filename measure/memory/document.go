@@ -72,6 +72,9 @@ func (s Subject) deployed(o *Observation) deploy.Config {
 	if d.MaxModelLen == 0 {
 		d.MaxModelLen = asked.MaxModelLen
 	}
+	if d.MaxNumBatchedTokens == 0 {
+		d.MaxNumBatchedTokens = asked.MaxNumBatchedTokens
+	}
 	if d.GPUMemoryUtilization == 0 {
 		d.GPUMemoryUtilization = asked.GPUMemoryUtilization
 	}
@@ -125,13 +128,16 @@ func (o *Observation) warnings(architecture error) []string {
 	if o.Source == "" {
 		out = append(out, "memory was not sampled")
 	}
+	if o.unheard(o.end) {
+		out = append(out, "the sampler ended before the engine did: the peak is not known")
+	}
 	if o.ruler.byProcess {
 		out = append(out, "an engine on a CPU: used is the resident memory of its processes, and memory that they have set aside and not touched is not in it")
 	}
 	if o.Held > 0 {
 		out = append(out, "the engine had run other tasks before, and may still have held memory of theirs")
 	}
-	if o.PostWarmup == nil && o.Source != "" {
+	if o.PostWarmup == nil && o.Source != "" && o.deaf.IsZero() {
 		out = append(out, "post-warm-up was not measured: the engine did not say when it was warm")
 	}
 	return out
@@ -177,6 +183,7 @@ func (o *Observation) parameters(p *memprofile.BenchmarkParameters, s Subject, d
 	p.TensorParallelSize, p.PipelineParallelSize = &tp, &pp
 	p.WarmupIters, p.Iters = &o.Warmup, &o.Runs
 	p.KVCacheDType, p.BlockSize, p.MaxModelLen = memprofile.Text(vllmName(d.KVCacheDType)), count(int64(d.BlockSize)), count(int64(d.MaxModelLen))
+	p.MaxNumBatchedTokens, p.MaxNumSeqs = count(int64(d.MaxNumBatchedTokens)), count(int64(o.Facts.MaxBatch))
 	if d.GPUMemoryUtilization > 0 && s.Vendor != "cpu" {
 		p.GPUMemoryUtilization = &d.GPUMemoryUtilization
 	}
