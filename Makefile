@@ -21,7 +21,7 @@ FUMPT := $(TOOLS)/gofumpt-$(FUMPT_VERSION)
 
 CROSS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: help build test engines test-engines race lint fmt tidy cross fuzz bench docs tools clean
+.PHONY: help build test engines test-engines race lint fmt tidy cross nvml fuzz bench docs tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,12 @@ cross: ## build for six systems without cgo, into dist/
 		$(GO) build -trimpath -ldflags '-s -w' -o $$file ./cmd/llmprof; \
 		printf '%-14s %s  %s bytes\n' $$target $$file $$(wc -c < $$file); \
 	done
+
+nvml: ## vet, test and build with NVIDIA's library (Linux; the binary then needs glibc)
+	$(GO) vet -tags nvml ./gpu/... ./cmd/llmprof
+	$(GO) test -tags nvml ./gpu/nvml
+	@mkdir -p dist
+	CGO_ENABLED=0 $(GO) build -trimpath -tags nvml -ldflags '-s -w' -o dist/llmprof-linux-nvml ./cmd/llmprof
 
 fuzz: ## run every fuzz target for FUZZTIME seconds
 	@targets=$$(grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed 's/:func /:/' | sort || true); \

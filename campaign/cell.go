@@ -42,8 +42,11 @@ type Cell struct {
 	DType string `json:"dtype"`
 	// TensorParallel is the number of devices that share each layer.
 	TensorParallel int `json:"tensor_parallel_size"`
-	// Quantization and KVCacheDType are in the engine's spelling; empty means
-	// the checkpoint's own and DType.
+	// PipelineParallel is the number of stages; 0 means one.
+	PipelineParallel int `json:"pipeline_parallel_size,omitempty"`
+	// Quantization is in the engine's spelling; empty means the checkpoint's
+	// own. KVCacheDType is in vLLM's, "fp8_e5m2" for example; empty leaves it to
+	// the engine.
 	Quantization string `json:"quantization,omitempty"`
 	KVCacheDType string `json:"kv_cache_dtype,omitempty"`
 	// GPUMemoryUtilization is the share of device memory that the engine may
@@ -52,6 +55,17 @@ type Cell struct {
 	// MaxModelLen bounds prompt and output in tokens; 0 leaves it to the
 	// engine.
 	MaxModelLen int `json:"max_model_len,omitempty"`
+	// MaxNumBatchedTokens bounds the tokens of one step; 0 leaves it to the
+	// engine.
+	MaxNumBatchedTokens int `json:"max_num_batched_tokens,omitempty"`
+	// Threads are those of an engine on a CPU; 0 leaves them to the engine.
+	Threads int `json:"threads,omitempty"`
+	// Seed is that of random weights and tokens.
+	Seed int64 `json:"seed,omitempty"`
+	// EnforceEager does without captured graphs, which are used otherwise except
+	// on a CPU; CUDAGraphs asks for them there too.
+	EnforceEager bool `json:"enforce_eager,omitempty"`
+	CUDAGraphs   bool `json:"cuda_graphs,omitempty"`
 	// TrustRemoteCode lets the engine run code that comes with the model.
 	TrustRemoteCode bool `json:"trust_remote_code,omitempty"`
 	// Weights loads the checkpoint instead of random weights.

@@ -16,9 +16,10 @@
 //	    block_sizes: [16, 32]
 //
 // [Parse] reads it strictly: an unknown field, a wrong type, an empty list, a
-// value out of range, a field or a cell given twice are faults with line and
-// column, and one [*FileError] carries them all. [FromFlags] builds the same
-// from a command line.
+// value out of range, a field or a cell given twice, and what would store a secret
+// are faults with line and column, and one [*FileError] carries them all.
+// [FromFlags] builds the same from a command line. Cells that were changed since,
+// by flags over a file, are held to the same rules by [Cell.Check] and [CheckAll].
 //
 // # Cells
 //
@@ -43,7 +44,16 @@
 //	refused   the engine will not run this; its words are kept
 //	timeout   stopped after [Options.CellTimeout]
 //	failed    anything else, after [Retry.Attempts] tries
-//	skipped   not tried, with the reason: a smaller cell had too little memory, the place is gone
+//	skipped   not tried, because a smaller cell had too little memory
+//	cancelled not tried, because its place cannot be used
+//
+// An engine that finds too little memory at its first start makes its group oom.
+// At a later start it is a failure, which is tried again: the engine that died
+// may not have let go of the memory yet.
+//
+// Run holds the run's lock, and does under it whatever else changes the run:
+// [Options.Reset], [Options.Extend], and the comparison of [Options.Settings]. If
+// the lock is lost, it stops and leaves the run to the process that has it.
 //
 // When the context ends, the cell in flight goes back to pending and all that
 // has ended is kept; the next [Run] goes on from there. The same holds after

@@ -17,7 +17,7 @@ type CellError struct {
 	// tried again.
 	State store.State
 	// Outside says that the place is at fault and not the cell: no container,
-	// no connection. The place's other cells are skipped.
+	// no connection. The place's other cells are cancelled.
 	Outside bool
 	// Final says that another try would end alike.
 	Final bool
@@ -62,15 +62,15 @@ func (f *CellError) again() bool { return f.state() == store.Failed && !f.Final 
 // failureOf reads an error. One that ends a process with the code of wrong
 // usage or of something unknown would come again.
 func failureOf(err error) *CellError {
-	var f *CellError
-	if errors.As(err, &f) {
-		return f
+	f := &CellError{Err: err}
+	if known, ok := errors.AsType[*CellError](err); ok {
+		own := *known
+		f = &own
 	}
-	f = &CellError{Err: err}
 	var coded interface{ ExitCode() int }
 	if errors.As(err, &coded) {
 		const usage, unknown = 2, 3
-		f.Final = coded.ExitCode() == usage || coded.ExitCode() == unknown
+		f.Final = f.Final || coded.ExitCode() == usage || coded.ExitCode() == unknown
 	}
 	return f
 }

@@ -3,6 +3,8 @@ package campaign
 import (
 	"fmt"
 	"strings"
+
+	"github.com/llmprof/llmprof/engine"
 )
 
 // LineError is one thing that is wrong with a file or with flags.
@@ -100,9 +102,13 @@ func (w Warning) String() string {
 }
 
 // excerpt shows a line with a caret under a column, both counted from 1; the
-// column counts characters.
+// column counts characters. A line in which something looks like a secret is
+// not shown.
 func excerpt(lines []string, line, column int) string {
 	if line < 1 || line > len(lines) {
+		return ""
+	}
+	if engine.NewRedactor().Redact(lines[line-1]) != lines[line-1] {
 		return ""
 	}
 	const before, shown = 80, 120

@@ -37,6 +37,18 @@ func wholes(name string, place func(*Model) *[]int) field {
 	return reading(name, func(n ast.Node) ([]int, []misread) { return readList(n, readWhole) }, place)
 }
 
+// graphs is a field that is true where captured graphs are wanted, or where they
+// are not; either word takes back what the other said in defaults.
+func graphs(name string, wanted bool) field {
+	return field{name, func(m *Model, node ast.Node) []misread {
+		v, faults := readTruth(node)
+		if faults == nil {
+			m.Cell.CUDAGraphs, m.Cell.EnforceEager = wanted && v, wanted != v
+		}
+		return faults
+	}}
+}
+
 // fields lists the keys of an entry.
 func fields() []field {
 	return []field{
@@ -53,10 +65,16 @@ func fields() []field {
 		wholes("block_sizes", func(m *Model) *[]int { return &m.BlockSizes }),
 		text("dtype", func(m *Model) *string { return &m.Cell.DType }),
 		whole("tensor_parallel_size", func(m *Model) *int { return &m.Cell.TensorParallel }),
+		whole("pipeline_parallel_size", func(m *Model) *int { return &m.Cell.PipelineParallel }),
 		text("quantization", func(m *Model) *string { return &m.Cell.Quantization }),
 		text("kv_cache_dtype", func(m *Model) *string { return &m.Cell.KVCacheDType }),
 		number("gpu_memory_utilization", func(m *Model) *float64 { return &m.Cell.GPUMemoryUtilization }),
 		whole("max_model_len", func(m *Model) *int { return &m.Cell.MaxModelLen }),
+		whole("max_num_batched_tokens", func(m *Model) *int { return &m.Cell.MaxNumBatchedTokens }),
+		whole("threads", func(m *Model) *int { return &m.Cell.Threads }),
+		reading("seed", func(n ast.Node) (int64, []misread) { v, bad := readWhole(n); return int64(v), bad }, func(m *Model) *int64 { return &m.Cell.Seed }),
+		graphs("cuda_graphs", true),
+		graphs("enforce_eager", false),
 		truth("trust_remote_code", func(m *Model) *bool { return &m.Cell.TrustRemoteCode }),
 		truth("weights", func(m *Model) *bool { return &m.Cell.Weights }),
 		whole("num_warmup", func(m *Model) *int { return &m.Cell.NumWarmup }),
@@ -113,8 +131,12 @@ func flagName(field string) string {
 		return "--output-len"
 	case "batch_sizes":
 		return "--batch-size"
-	case "block_sizes":
-		return "--block-size"
+	case "num_warmup":
+		return "--num-iters-warmup"
+	case "engine_args":
+		return "--engine-arg"
+	case "engine_env":
+		return "--engine-env"
 	}
 	name := []byte("--" + field)
 	for i, b := range name {

@@ -85,7 +85,7 @@ func FromFlags(f Flags) (*File, error) {
 		Cell: f.Cell, InputLengths: lengths(f.InputLengths, 256), OutputLengths: lengths(f.OutputLengths, 256),
 		BatchSizes: lengths(f.BatchSizes, 1), BlockSizes: slices.Clone(f.BlockSizes),
 	}
-	m.settle()
+	m.Cell.settle()
 	var faults []*LineError
 	if m.Cell.ModelID == "" {
 		faults = append(faults, &LineError{Text: "--model is missing"})

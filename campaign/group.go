@@ -42,7 +42,7 @@ type session struct {
 	*run
 	group  Group
 	engine Engine // nil before the load and after it died
-	oom    []Cell // cells that had too little memory
+	starts int    // how often an engine was asked for
 }
 
 // loadError says that the group's engine does not start.
@@ -54,9 +54,9 @@ func (e *loadError) Unwrap() error { return e.failure }
 // cell takes one cell to its end, or to pending if the context ends.
 func (s *session) cell(ctx context.Context, c Cell) error {
 	if why := s.lost[c.Place]; why != nil {
-		return s.skipLost(ctx, c, why)
+		return s.abandon(ctx, c, why)
 	}
-	for _, small := range s.oom {
+	for _, small := range s.oom[s.group.Key] {
 		if covers(c, small) {
 			return s.give(ctx, c, store.Skipped, fmt.Sprintf("not tried: input %d, output %d, batch size %d had too little memory, and no dimension of this cell is smaller",
 				small.InputLen, small.OutputLen, small.BatchSize), "fewer tokens, more devices, or a narrower KV cache")
@@ -135,7 +135,7 @@ func (s *session) end(ctx context.Context, c Cell, row store.Cell, failure *Cell
 	row.State, row.Error, row.Hint = failure.state(), failure.Error(), failure.Hint()
 	switch {
 	case row.State == store.OOM:
-		s.oom = append(s.oom, c)
+		s.oom[s.group.Key] = append(s.oom[s.group.Key], c)
 	case failure.Outside:
 		s.lost[c.Place] = failure
 	}
@@ -149,6 +149,7 @@ func (s *session) load(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		s.outcome.Loads++
+		s.starts++
 		engine, err := s.Runner.Load(ctx, s.group)
 		if err == nil && engine == nil {
 			err = errors.New("the runner loaded no engine")
@@ -161,6 +162,9 @@ func (s *session) load(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		failure := failureOf(err)
+		if failure.State == store.OOM && s.starts > 1 {
+			failure = stillHeld(failure)
+		}
 		if !failure.again() || attempt >= s.Retry.Attempts {
 			return &loadError{failure}
 		}
@@ -172,6 +176,16 @@ func (s *session) load(ctx context.Context) error {
 	return nil
 }
 
+// stillHeld is a start for which there was too little memory after an earlier
+// one: the device may not be free of that engine yet, and that passes. It says
+// nothing about what the cells need.
+func stillHeld(failure *CellError) *CellError {
+	return &CellError{
+		Err:    fmt.Errorf("start the engine again: %w", failure),
+		Advice: "the engine before may still hold the memory: see that the device is free, and run the cells again",
+	}
+}
+
 // giveUp ends the cells that are left when the engine does not start.
 func (s *session) giveUp(ctx context.Context, left []Cell, failure *CellError) error {
 	place := s.group.Cells[0].Place
@@ -181,7 +195,7 @@ func (s *session) giveUp(ctx context.Context, left []Cell, failure *CellError) e
 	for _, c := range left {
 		var err error
 		if why := s.lost[place]; why != nil {
-			err = s.skipLost(ctx, c, why)
+			err = s.abandon(ctx, c, why)
 		} else {
 			err = s.give(ctx, c, failure.state(), failure.Error(), failure.Hint())
 		}
@@ -192,14 +206,14 @@ func (s *session) giveUp(ctx context.Context, left []Cell, failure *CellError) e
 	return nil
 }
 
-// skipLost ends a cell whose place is gone.
-func (s *session) skipLost(ctx context.Context, c Cell, why error) error {
+// abandon ends a cell whose place is gone.
+func (s *session) abandon(ctx context.Context, c Cell, why error) error {
 	hint := ""
 	var advised interface{ Hint() string }
 	if errors.As(why, &advised) {
 		hint = advised.Hint()
 	}
-	return s.give(ctx, c, store.Skipped, fmt.Sprintf("not tried: %s cannot be used: %v", c.Place, why), hint)
+	return s.give(ctx, c, store.Cancelled, fmt.Sprintf("not tried: %s cannot be used: %v", c.Place, why), hint)
 }
 
 // close stops the engine if one runs, also when the campaign is interrupted.

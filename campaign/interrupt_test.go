@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmprof/llmprof/campaign"
 	"github.com/llmprof/llmprof/store"
@@ -60,6 +62,79 @@ func TestInterrupted(t *testing.T) {
 			}
 			if out, err := g.run(t.Context(), &script{}, nil); err != nil || !out.Complete() {
 				t.Errorf("going on: %+v, %v", out, err)
+			}
+		})
+	}
+}
+
+// TestTakenOver lets a second process take a run from a first one that is in the
+// middle of a cell, as when the first was suspended. The first stops and leaves
+// everything to the second, whether it was told before it tries to write or not.
+func TestTakenOver(t *testing.T) {
+	crash := func(campaign.Cell) (campaign.Result, error) {
+		return campaign.Result{}, &campaign.CellError{Err: errors.New("the engine died")}
+	}
+	success := func(c campaign.Cell) (campaign.Result, error) { return measured(c), nil }
+	for _, test := range []struct {
+		why  string
+		ttl  time.Duration
+		told bool
+		end  func(campaign.Cell) (campaign.Result, error)
+	}{
+		{"the first is told while its cell runs", 30 * time.Millisecond, true, crash},
+		{"its cell fails before it is told", time.Hour, false, crash},
+		{"its cell ends well before it is told", time.Hour, false, success},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store.db")
+			var first, second grid
+			for _, g := range []*grid{&first, &second} {
+				st, err := store.Open(t.Context(), path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer st.Close()
+				*g = grid{t: t, store: st}
+			}
+			if err := campaign.Create(t.Context(), first.store, store.Run{ID: "r"}, cellsOf("m@one 1/1/1", "m@one 1/1/2", "m@one 1/1/3")); err != nil {
+				t.Fatal(err)
+			}
+			inFlight, ended := make(chan struct{}), make(chan struct{})
+			var late error
+			slow := &script{cell: func(ctx context.Context, n int, c campaign.Cell) (campaign.Result, error) {
+				if n == 1 {
+					return measured(c), nil
+				}
+				close(inFlight)
+				if test.told {
+					<-ctx.Done()
+				} else {
+					<-ended // here: the second has begun the same cell
+				}
+				return test.end(c)
+			}}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, late = first.run(t.Context(), slow, func(o *campaign.Options) { o.Owner, o.LockTTL = "first", test.ttl })
+			}()
+			<-inFlight
+			if err := second.store.Break(t.Context(), "r", "first"); err != nil {
+				t.Fatal(err)
+			}
+			heir := &script{cell: func(_ context.Context, n int, c campaign.Cell) (campaign.Result, error) {
+				if n == 1 {
+					close(ended)
+					<-done // the first comes to its end while this cell runs
+				}
+				return measured(c), nil
+			}}
+			out, err := second.run(t.Context(), heir, nil)
+			if err != nil || !out.Complete() || out.Recovered != 1 || second.states() != "done:1 done:2 done:1" {
+				t.Errorf("the second: %s, %+v, %v", second.states(), out, err)
+			}
+			if !errors.Is(late, store.ErrLockLost) || strings.Count(late.Error(), store.ErrLockLost.Error()) != 1 || slow.open != 0 || slow.runs != 2 {
+				t.Errorf("the first: %v, %d cells, engines open %d", late, slow.runs, slow.open)
 			}
 		})
 	}

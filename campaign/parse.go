@@ -21,7 +21,7 @@ import (
 // more than a mebibyte or 10,000 lines, and files that make more than 100,000
 // cells are refused.
 func Parse(name string, text []byte) (*File, []Warning, error) {
-	r := reader{file: name, ignored: map[string]*ignored{}}
+	r := reader{file: name, ignored: map[string]*ignored{}, hidden: map[int]bool{}}
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if err := checkText(text); err != nil {
 		return nil, nil, &FileError{Faults: []*LineError{{File: name, Text: err.Error()}}}
@@ -37,6 +37,11 @@ func Parse(name string, text []byte) (*File, []Warning, error) {
 		r.repeats()
 	}
 	if len(r.faults) > 0 {
+		for _, f := range r.faults {
+			if r.hidden[f.Line] {
+				f.Excerpt = ""
+			}
+		}
 		slices.SortStableFunc(r.faults, func(a, b *LineError) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})
@@ -54,6 +59,7 @@ type reader struct {
 	faults   []*LineError
 	warnings []Warning
 	ignored  map[string]*ignored
+	hidden   map[int]bool // lines that hold a secret, and are not shown
 }
 
 // ignored counts a key that has no effect.
@@ -181,8 +187,10 @@ func (r *reader) entry(node ast.Node, base entry, where string) (e entry, ok boo
 		own[name] = true
 		r.field(&e, name, f, where)
 	}
-	if own["model_id"] && own["hf_model_id"] {
-		r.fault(e.given["hf_model_id"].GetToken(), "model_id and hf_model_id: give one of them", "")
+	for _, pair := range [][2]string{{"model_id", "hf_model_id"}, {"cuda_graphs", "enforce_eager"}} {
+		if one, other := e.given[pair[0]], e.given[pair[1]]; own[pair[0]] && own[pair[1]] && one != nil && other != nil {
+			r.fault(start(other), pair[0]+" and "+pair[1]+": give one of them", "")
+		}
 	}
 	// A container of the entry's own wins over a shared place, and vice versa.
 	switch {
@@ -245,9 +253,13 @@ func (r *reader) model(i int, node ast.Node, base entry) {
 			r.fault(start(given), name+": it is empty", "")
 		}
 	}
-	e.model.settle()
+	e.model.Cell.settle()
 	for _, p := range e.model.problems() {
-		r.fault(e.at(p, node), p.field+": "+p.text, p.advice)
+		at := e.at(p, node)
+		r.fault(at, p.field+": "+p.text, p.advice)
+		if p.secret && at != nil && at.Position != nil {
+			r.hidden[at.Position.Line] = true
+		}
 	}
 	for _, p := range e.model.doubts() {
 		r.warn(e.at(p, node), p.field+": "+p.text)

@@ -9,6 +9,7 @@ import (
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/cost"
 	"github.com/llmprof/llmprof/stat"
+	"github.com/llmprof/llmprof/store"
 	"github.com/llmprof/llmprof/unit"
 )
 
@@ -20,6 +21,8 @@ type PlanOptions struct {
 	Device *catalog.Device
 	// FindDevice finds the accelerator that a cell names.
 	FindDevice func(name string) (*catalog.Device, error)
+	// Only chooses among the cells.
+	Only Filter
 	// Settings are those of the cost model.
 	Settings cost.Settings
 	// Command returns the command line that measures a cell by itself.
@@ -58,7 +61,8 @@ type PlannedLoad struct {
 // PlannedCell is a cell with what is known about it beforehand. In JSON the
 // fields of the cell stand beside the others.
 type PlannedCell struct {
-	// Index is the place of the cell in the file, from 0.
+	// Index is the place of the cell among all that were given, from 0: those that
+	// are not chosen count.
 	Index int    `json:"index"`
 	Hash  string `json:"hash"`
 	Name  string `json:"name"`
@@ -92,14 +96,19 @@ type Prediction struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// NewPlan predicts what follows from the architecture and the device, or from
+// NewPlan predicts, for the cells that are chosen, what follows from the architecture and the device, or from
 // what the file says about the model.
 func NewPlan(cells []Cell, o PlanOptions) Plan {
 	p := planner{PlanOptions: o, models: map[string]found[catalog.Model]{}, devices: map[string]found[catalog.Device]{}, estimators: map[string]priced{}}
-	plan := Plan{Schema: "llmprof/batch-plan", Version: "1.0", Count: len(cells), Groups: []PlannedLoad{}, Cells: make([]PlannedCell, 0, len(cells)), Warnings: []string{}}
+	plan := Plan{Schema: "llmprof/batch-plan", Version: "1.0", Groups: []PlannedLoad{}, Cells: []PlannedCell{}, Warnings: []string{}}
 	var sum float64
-	known := len(cells) > 0
+	var chosen []Cell
+	known := true
 	for i, c := range cells {
+		if !o.Only.Match(c, store.Pending) {
+			continue
+		}
+		chosen = append(chosen, c)
 		planned := PlannedCell{Index: i, Hash: c.Hash(), Name: c.Name(), Cell: c}
 		planned.Predicted, planned.Fits, planned.Reason = p.predict(c)
 		if o.Command != nil {
@@ -112,10 +121,11 @@ func NewPlan(cells []Cell, o PlanOptions) Plan {
 		}
 		plan.Cells = append(plan.Cells, planned)
 	}
-	if known {
+	plan.Count = len(chosen)
+	if known && plan.Count > 0 {
 		plan.PredictedSeconds = &sum
 	}
-	for _, g := range Order(cells) {
+	for _, g := range Order(chosen) {
 		first := g.Cells[0]
 		load := PlannedLoad{ModelID: first.ModelID, Place: first.Place, Engine: first.Engine, MaxBatch: g.MaxBatch, MaxInput: g.MaxInput, MaxOutput: g.MaxOutput}
 		for _, c := range g.Cells {

@@ -58,16 +58,21 @@ func TestPlanFromTheFile(t *testing.T) {
 		weights, kv unit.Bytes // -1: unknown
 		note        string
 	}{
-		{"heads only are an upper bound", func(*campaign.Cell) {}, weights, kv, "an upper bound, with num_heads in place of the KV heads"},
+		{"heads only are an upper bound", func(*campaign.Cell) {}, weights, kv, "an upper bound, with all heads in place of the KV heads"},
 		{"KV heads", func(c *campaign.Cell) { c.Architecture.NumKVHeads = 8 }, weights, kv / 4, "model_params of the file in float16"},
 		{"head size wins over the hidden size", func(c *campaign.Cell) { c.Architecture.HeadDim = 64 }, weights, kv / 2, ""},
 		{"two devices", func(c *campaign.Cell) { c.TensorParallel = 2 }, weights / 2, kv / 2, ""},
+		{"two stages", func(c *campaign.Cell) { c.PipelineParallel = 2 }, weights / 2, kv / 2, ""},
+		{"stages of unequal layers", func(c *campaign.Cell) { c.PipelineParallel = 5 }, weights / 5, kv / 32 * 7, ""},
+		{"a narrow cache of a kind", func(c *campaign.Cell) { c.KVCacheDType = "fp8_e5m2" }, weights, kv / 2, ""},
 		{"more devices than KV heads", func(c *campaign.Cell) { c.TensorParallel, c.Architecture.NumKVHeads = 4, 2 }, weights / 4, kv / 32, ""},
 		{"narrow cache", func(c *campaign.Cell) { c.KVCacheDType = "fp8" }, weights, kv / 2, ""},
 		{"fp8 weights", func(c *campaign.Cell) { c.Quantization = "fp8" }, weights / 2, kv, "all parameters counted in fp8"},
 		{"fp8 as the format", func(c *campaign.Cell) { c.DType = "fp8" }, weights / 2, kv, ""},
 		{"whole blocks", func(c *campaign.Cell) { c.BlockSize = 768 }, weights, kv * 3 / 2, ""},
 		{"no facts", func(c *campaign.Cell) { c.Architecture = campaign.Architecture{} }, -1, -1, "the number of parameters is not known"},
+		{"a hidden size alone is an upper bound", func(c *campaign.Cell) { c.Architecture.NumHeads = 0 }, weights, kv, "an upper bound, with all heads"},
+		{"KV heads of no known size", func(c *campaign.Cell) { c.Architecture.NumHeads, c.Architecture.NumKVHeads = 0, 8 }, weights, -1, "head size are not known"},
 		{"no layers", func(c *campaign.Cell) { c.Architecture.NumLayers = 0 }, weights, -1, "layers, KV heads and head size are not known"},
 		{"a format of the checkpoint", func(c *campaign.Cell) { c.DType = "auto" }, -1, -1, "the format of the checkpoint is not known"},
 		{"experts in another format", func(c *campaign.Cell) { c.Quantization = "mxfp4" }, -1, kv, "only the experts"},
@@ -130,8 +135,36 @@ func TestPlanFromTheTables(t *testing.T) {
 	cell.InputLen = 8192
 	usual := planned(t, cell, builtin(t, ""))
 	cell.EngineArgs = []string{"--max-num-batched-tokens", "2048"}
-	if small := planned(t, cell, builtin(t, "")); *small.Predicted.Activations*4 != *usual.Predicted.Activations {
+	small := planned(t, cell, builtin(t, ""))
+	if *small.Predicted.Activations*4 != *usual.Predicted.Activations {
 		t.Errorf("activations of 2048 tokens %v, of 8192 %v", small.Predicted.Activations, usual.Predicted.Activations)
+	}
+	cell.EngineArgs, cell.MaxNumBatchedTokens = nil, 2048
+	if own := planned(t, cell, builtin(t, "")); *own.Predicted.Activations != *small.Predicted.Activations {
+		t.Errorf("activations of 2048 tokens %v, in a field of its own %v", small.Predicted.Activations, own.Predicted.Activations)
+	}
+	cell.PipelineParallel = 2
+	if staged := planned(t, cell, builtin(t, "")); *staged.Predicted.Weights >= *small.Predicted.Weights {
+		t.Errorf("weights of one stage %v, of one of two %v", small.Predicted.Weights, staged.Predicted.Weights)
+	}
+}
+
+// TestPlanOfAChoice: cells keep their places in the file.
+func TestPlanOfAChoice(t *testing.T) {
+	file, _ := parseFile(t, "batch-config.yaml")
+	only, err := campaign.Select("batch=8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := file.Cells()
+	plan := campaign.NewPlan(cells, campaign.PlanOptions{Only: only})
+	if plan.Count != 2 || len(plan.Cells) != 2 || len(plan.Groups) != 1 || len(plan.Groups[0].Cells) != 2 {
+		t.Fatalf("plan %+v", plan)
+	}
+	for _, c := range plan.Cells {
+		if c.BatchSize != 8 || c.Hash != cells[c.Index].Hash() {
+			t.Errorf("%s of batch %d has index %d", c.Name, c.BatchSize, c.Index)
+		}
 	}
 }
 

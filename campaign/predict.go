@@ -25,7 +25,7 @@ func (p *planner) priced(c Cell, m *catalog.Model, d *catalog.Device) priced {
 	}
 	var made priced
 	config := deploy.Config{
-		Engine: c.Engine, TensorParallel: c.TensorParallel, Quantization: c.Quantization,
+		Engine: c.Engine, TensorParallel: c.TensorParallel, PipelineParallel: c.PipelineParallel, Quantization: c.Quantization,
 		GPUMemoryUtilization: c.GPUMemoryUtilization, BlockSize: c.BlockSize, MaxModelLen: c.MaxModelLen,
 	}
 	switch t, _ := catalog.ParseDType(c.DType); t {
@@ -43,7 +43,7 @@ func (p *planner) priced(c Cell, m *catalog.Model, d *catalog.Device) priced {
 	if c.KVCacheDType != "" {
 		config.KVCacheDType, made.err = catalog.ParseDType(c.KVCacheDType)
 	}
-	step, stated := stepTokens(c.EngineArgs)
+	step, stated := stepTokens(c)
 	if !stated && c.Engine == "vllm" {
 		step = usualStep
 		made.notes = append(made.notes, fmt.Sprintf("prompts are taken to be computed in steps of %d tokens", step))
@@ -59,8 +59,9 @@ func (p *planner) priced(c Cell, m *catalog.Model, d *catalog.Device) priced {
 	return made
 }
 
-// stepTokens finds the tokens of a step in an engine's arguments.
-func stepTokens(args []string) (tokens int, stated bool) {
+// stepTokens finds the tokens of a step: what the engine's arguments say wins.
+func stepTokens(c Cell) (tokens int, stated bool) {
+	args := c.EngineArgs
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")
 		if name != "--max-num-batched-tokens" {
@@ -73,7 +74,7 @@ func stepTokens(args []string) (tokens int, stated bool) {
 			return n, true
 		}
 	}
-	return 0, false
+	return c.MaxNumBatchedTokens, c.MaxNumBatchedTokens > 0
 }
 
 // rough predicts without a device: weights and KV cache as far as the model,
@@ -132,7 +133,7 @@ func roughWeights(c Cell, m *catalog.Model) (*unit.Bytes, string) {
 	case m == nil:
 		note = fmt.Sprintf("weights: model_params of the file in %s; less if the checkpoint is quantized", c.DType)
 	}
-	return bytesOf(params * format.Bits / 8 / float64(max(c.TensorParallel, 1))), note
+	return bytesOf(params * format.Bits / 8 / float64(max(c.TensorParallel, 1)*max(c.PipelineParallel, 1))), note
 }
 
 // roughKV is the KV cache of the whole batch on one device, with a note on how
@@ -150,10 +151,10 @@ func roughKV(c Cell, m *catalog.Model) (*unit.Bytes, string) {
 	if err != nil {
 		return nil, "KV cache: the format of the cache is not known"
 	}
-	tp := max(c.TensorParallel, 1)
-	elements, note := givenKV(c.Architecture, tp)
+	tp, pp := max(c.TensorParallel, 1), max(c.PipelineParallel, 1)
+	elements, note := givenKV(c.Architecture, tp, pp)
 	if m != nil {
-		elements, note = knownKV(m, tp)
+		elements, note = knownKV(m, tp, pp)
 	}
 	if elements == 0 {
 		return nil, note
@@ -167,24 +168,24 @@ func roughKV(c Cell, m *catalog.Model) (*unit.Bytes, string) {
 
 // givenKV is the number of elements that one device caches for a token, by
 // what the file says.
-func givenKV(a Architecture, tp int) (elements float64, note string) {
-	heads, dim := a.NumKVHeads, a.HeadDim
-	if heads == 0 {
-		heads = a.NumHeads
-		note = "KV cache: an upper bound, with num_heads in place of the KV heads; give num_kv_heads"
-	}
-	if dim == 0 && a.NumHeads > 0 && a.HiddenSize%a.NumHeads == 0 {
-		dim = a.HiddenSize / a.NumHeads
-	}
-	if a.NumLayers == 0 || heads == 0 || dim == 0 {
+func givenKV(a Architecture, tp, pp int) (elements float64, note string) {
+	stated := deploy.Stated{Layers: perRank(a.NumLayers, pp), Heads: a.NumHeads, KVHeads: a.NumKVHeads, HeadDim: a.HeadDim, HiddenSize: a.HiddenSize}
+	elements, bound := stated.KVElements(tp)
+	switch {
+	case elements == 0:
 		return 0, "KV cache: layers, KV heads and head size are not known"
+	case bound:
+		note = "KV cache: an upper bound, with all heads in place of the KV heads; give num_kv_heads"
 	}
-	return 2 * float64(a.NumLayers) * float64(perRank(heads, tp)) * float64(dim), note
+	return elements, note
 }
 
 // knownKV is the same by the architecture.
-func knownKV(m *catalog.Model, tp int) (elements float64, note string) {
+func knownKV(m *catalog.Model, tp, pp int) (elements float64, note string) {
 	elements = float64(m.KVElementsPerToken())
+	if m.NumLayers > 0 {
+		elements *= float64(perRank(m.NumLayers, pp)) / float64(m.NumLayers)
+	}
 	if slices.Contains(m.LayerPattern, catalog.SlidingAttention) || slices.Contains(m.LayerPattern, catalog.ChunkedAttention) {
 		note = "KV cache: an upper bound, without regard to windows"
 	}
@@ -194,8 +195,8 @@ func knownKV(m *catalog.Model, tp int) (elements float64, note string) {
 	return elements, note
 }
 
-// perRank is the number of heads on one of tp devices.
-func perRank(heads, tp int) int { return (heads + tp - 1) / tp }
+// perRank is the largest share of heads or layers that one of n devices has.
+func perRank(parts, n int) int { return (parts + n - 1) / n }
 
 // bytesOf rounds to whole bytes; nil beyond what can be counted.
 func bytesOf(v float64) *unit.Bytes {

@@ -2,7 +2,6 @@ package campaign
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -19,12 +18,13 @@ type problem struct {
 	// index is the place in the field's list; -1 means the field itself.
 	index        int
 	text, advice string
+	// secret says that the value must not be shown.
+	secret bool
 }
 
 // settle fills in the place of a container and maps spellings of one
 // thing onto one.
-func (m *Model) settle() {
-	c := &m.Cell
+func (c *Cell) settle() {
 	if c.Place == "" && c.ContainerName != "" {
 		c.Place = "docker:" + c.ContainerName
 	}
@@ -36,9 +36,12 @@ func (m *Model) settle() {
 	if c.Quantization == "none" {
 		c.Quantization = ""
 	}
-	c.KVCacheDType = strings.ToLower(strings.TrimSpace(c.KVCacheDType))
-	if c.KVCacheDType == "auto" {
-		c.KVCacheDType = ""
+	c.KVCacheDType = cacheSpelling(strings.ToLower(strings.TrimSpace(c.KVCacheDType)))
+	if c.PipelineParallel == 1 {
+		c.PipelineParallel = 0
+	}
+	if c.Device != "cpu" && !c.EnforceEager { // they are used anyway
+		c.CUDAGraphs = false
 	}
 }
 
@@ -55,22 +58,50 @@ func spelling(t catalog.DType) string {
 	return string(t)
 }
 
-// problems checks every value of an entry. What is missing is the caller's to
-// say.
-func (m *Model) problems() []problem {
-	var found []problem
-	add := func(field string, format string, args ...any) {
-		found = append(found, problem{field: field, index: -1, text: fmt.Sprintf(format, args...)})
+// cacheSpelling is vLLM's name of a format of the KV cache; the two kinds of fp8
+// differ, and one that is left to the engine has no name.
+func cacheSpelling(name string) string {
+	t, err := catalog.ParseDType(name)
+	switch {
+	case name == "auto":
+		return ""
+	case err != nil:
+		return name
+	case t != catalog.FP8:
+		return spelling(t)
+	case strings.Contains(name, "e4m3"):
+		return "fp8_e4m3"
+	case strings.Contains(name, "e5m2"):
+		return "fp8_e5m2"
+	case name == "float8":
+		return "fp8"
 	}
-	c := m.Cell
+	return name
+}
+
+// dtypes lists the formats that a cell can ask for.
+func dtypes() []string { return []string{"auto", "float16", "bfloat16", "float32", "fp8"} }
+
+// cacheDTypes lists those of the KV cache.
+func cacheDTypes() []string {
+	return []string{"auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"}
+}
+
+// problems checks every setting of a cell, its sizes left out. What is missing
+// is the caller's to say.
+func (c Cell) problems() []problem {
+	var found []problem
+	add := func(field, text, advice string) {
+		found = append(found, problem{field: field, index: -1, text: text, advice: advice})
+	}
 	word := func(field, v string, required bool) {
 		switch {
 		case v == "" && required:
-			add(field, "it is empty")
+			add(field, "it is empty", "")
 		case strings.HasPrefix(v, "-"):
-			add(field, "%q begins with a dash and would be taken for an option", clip(v))
+			add(field, fmt.Sprintf("%q begins with a dash and would be taken for an option", clip(v)), "")
 		case len(v) > 1024 || strings.ContainsFunc(v, func(r rune) bool { return !printable(r) }):
-			add(field, "%q is too long or holds what cannot be printed", clip(v))
+			add(field, fmt.Sprintf("%q is too long or holds what cannot be printed", clip(v)), "")
 		}
 	}
 	word("model_id", c.ModelID, false)
@@ -80,53 +111,56 @@ func (m *Model) problems() []problem {
 	word("engine", c.Engine, true)
 	word("device", c.Device, false)
 	word("quantization", c.Quantization, false)
-	word("kv_cache_dtype", c.KVCacheDType, false)
 	if why, advice := placeFault(c); why != "" {
 		field := "place"
 		if c.Place == "docker:"+c.ContainerName {
 			field = "container_name"
 		}
-		found = append(found, problem{field, -1, why, advice})
+		add(field, why, advice)
 	}
 	if !slices.Contains(dtypes(), c.DType) {
-		found = append(found, problem{"dtype", -1, fmt.Sprintf("unknown format %q", clip(c.DType)), "known formats: " + strings.Join(dtypes(), ", ")})
+		add("dtype", fmt.Sprintf("unknown format %q", clip(c.DType)), "known formats: "+strings.Join(dtypes(), ", "))
 	}
-	m.numbers(add)
+	if v := c.KVCacheDType; v != "" && !slices.Contains(cacheDTypes(), v) {
+		add("kv_cache_dtype", fmt.Sprintf("unknown format %q", clip(v)),
+			fmt.Sprintf("nearest known: %s; known formats: %s", catalog.Nearest(v, cacheDTypes(), 1)[0], strings.Join(cacheDTypes(), ", ")))
+	}
 	for _, id := range c.GPUIDs {
 		word("gpu_ids", id, true)
 	}
-	if n := len(c.GPUIDs); n > 0 && n < c.TensorParallel {
-		add("gpu_ids", "%d devices are too few for tensor_parallel_size %d", n, c.TensorParallel)
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.EngineEnv)) {
-		if secret(name) {
-			found = append(found, problem{"engine_env", -1, clip(name) + " holds a secret, which would be stored with every cell", "set it in the environment of llmprof or of the container instead"})
-		}
-	}
-	return append(found, m.lists()...)
+	return slices.Concat(found, c.numbers(), c.secrets())
 }
 
-// dtypes lists the formats that a cell can ask for.
-func dtypes() []string { return []string{"auto", "float16", "bfloat16", "float32", "fp8"} }
+// within is a problem where v lies outside of its bounds.
+func within(field string, v, low, high int) []problem {
+	if v >= low && v <= high {
+		return nil
+	}
+	return []problem{{field: field, index: -1, text: fmt.Sprintf("%d is out of range: want %d to %d", v, low, high)}}
+}
 
 // numbers checks the ranges.
-func (m *Model) numbers(add func(field, format string, args ...any)) {
+func (c Cell) numbers() []problem {
 	const many = 1 << 20
-	c, a := m.Cell, m.Cell.Architecture
-	within := func(field string, v, low, high int) {
-		if v < low || v > high {
-			add(field, "%d is out of range: want %d to %d", v, low, high)
-		}
+	a := c.Architecture
+	found := slices.Concat(
+		within("tensor_parallel_size", c.TensorParallel, 1, 1024),
+		within("pipeline_parallel_size", c.PipelineParallel, 0, 1024),
+		within("max_model_len", c.MaxModelLen, 0, 1<<30),
+		within("max_num_batched_tokens", c.MaxNumBatchedTokens, 0, 1<<30),
+		within("threads", c.Threads, 0, 1<<16),
+		within("seed", int(c.Seed), 0, 1<<32-1),
+		within("num_warmup", c.NumWarmup, 0, many),
+		within("num_iters", c.NumIters, 1, many),
+		within("num_layers", a.NumLayers, 0, many),
+		within("num_heads", a.NumHeads, 0, many),
+		within("num_kv_heads", a.NumKVHeads, 0, many),
+		within("head_dim", a.HeadDim, 0, many),
+		within("hidden_size", a.HiddenSize, 0, 1<<30),
+	)
+	add := func(field, format string, args ...any) {
+		found = append(found, problem{field: field, index: -1, text: fmt.Sprintf(format, args...)})
 	}
-	within("tensor_parallel_size", c.TensorParallel, 1, 1024)
-	within("max_model_len", c.MaxModelLen, 0, 1<<30)
-	within("num_warmup", c.NumWarmup, 0, many)
-	within("num_iters", c.NumIters, 1, many)
-	within("num_layers", a.NumLayers, 0, many)
-	within("num_heads", a.NumHeads, 0, many)
-	within("num_kv_heads", a.NumKVHeads, 0, many)
-	within("head_dim", a.HeadDim, 0, many)
-	within("hidden_size", a.HiddenSize, 0, 1<<30)
 	if u := c.GPUMemoryUtilization; !(u > 0 && u <= 1) {
 		add("gpu_memory_utilization", "%g is out of range: want more than 0 and at most 1", u)
 	}
@@ -136,11 +170,41 @@ func (m *Model) numbers(add func(field, format string, args ...any)) {
 	if a.NumKVHeads > a.NumHeads && a.NumHeads > 0 {
 		add("num_kv_heads", "%d is more than num_heads %d", a.NumKVHeads, a.NumHeads)
 	}
-	if limit := c.MaxModelLen; limit > 0 && len(m.InputLengths) > 0 && len(m.OutputLengths) > 0 {
-		if in, out := slices.Max(m.InputLengths), slices.Max(m.OutputLengths); in+out > limit {
-			add("max_model_len", "%d is too short for the longest cell: input %d and output %d make %d tokens", limit, in, out, in+out)
+	if n, tp, pp := len(c.GPUIDs), c.TensorParallel, max(c.PipelineParallel, 1); n > 0 && n < tp*pp {
+		size := fmt.Sprintf("tensor_parallel_size %d", tp)
+		if pp > 1 {
+			size += fmt.Sprintf(" with pipeline_parallel_size %d", pp)
 		}
+		add("gpu_ids", "%d devices are too few for %s", n, size)
 	}
+	if c.EnforceEager && c.CUDAGraphs {
+		add("enforce_eager", "it contradicts cuda_graphs")
+	}
+	return found
+}
+
+// tooLong is a problem where the longest sequence does not admit a cell.
+func (c Cell) tooLong(in, out int) []problem {
+	if c.MaxModelLen <= 0 || in+out <= c.MaxModelLen {
+		return nil
+	}
+	return []problem{{field: "max_model_len", index: -1, text: fmt.Sprintf("%d is too short for the longest cell: input %d and output %d make %d tokens", c.MaxModelLen, in, out, in+out)}}
+}
+
+// The largest sizes of a cell.
+const (
+	maxLength = 1 << 24
+	maxBatch  = 1 << 20
+	maxBlock  = 1 << 16
+)
+
+// problems checks an entry: its settings, and the lists that are multiplied out.
+func (m *Model) problems() []problem {
+	found := m.Cell.problems()
+	if len(m.InputLengths) > 0 && len(m.OutputLengths) > 0 {
+		found = append(found, m.Cell.tooLong(slices.Max(m.InputLengths), slices.Max(m.OutputLengths))...)
+	}
+	return append(found, m.lists()...)
 }
 
 // lists checks the lists that are multiplied out.
@@ -151,17 +215,17 @@ func (m *Model) lists() []problem {
 		for i, v := range values {
 			switch {
 			case v < 1 || v > high:
-				found = append(found, problem{field, i, fmt.Sprintf("%d is out of range: want 1 to %d", v, high), ""})
+				found = append(found, problem{field: field, index: i, text: fmt.Sprintf("%d is out of range: want 1 to %d", v, high)})
 			case seen[v]:
-				found = append(found, problem{field, i, fmt.Sprintf("%d stands twice", v), ""})
+				found = append(found, problem{field: field, index: i, text: fmt.Sprintf("%d stands twice", v)})
 			}
 			seen[v] = true
 		}
 	}
-	check("input_lengths", m.InputLengths, 1<<24)
-	check("output_lengths", m.OutputLengths, 1<<24)
-	check("batch_sizes", m.BatchSizes, 1<<20)
-	check("block_sizes", m.BlockSizes, 1<<16)
+	check("input_lengths", m.InputLengths, maxLength)
+	check("output_lengths", m.OutputLengths, maxLength)
+	check("batch_sizes", m.BatchSizes, maxBatch)
+	check("block_sizes", m.BlockSizes, maxBlock)
 	return found
 }
 
@@ -183,25 +247,13 @@ func placeFault(c Cell) (why, advice string) {
 	return "", ""
 }
 
-// secret reports whether an environment variable is likely to hold a secret.
-func secret(name string) bool {
-	name = strings.ToUpper(name)
-	return slices.ContainsFunc([]string{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL"}, func(part string) bool {
-		return strings.Contains(name, part) && !strings.HasSuffix(name, "TOKENS") && !strings.Contains(name, "TOKENIZ")
-	})
-}
-
 // doubts says which words of an entry are passed on to the engine although
 // nothing is known about them here.
 func (m *Model) doubts() []problem {
-	var found []problem
-	c := m.Cell
-	if _, err := deploy.ParseWeightFormat(c.Quantization, catalog.FP16); err != nil {
-		nearest := catalog.Nearest(c.Quantization, deploy.WeightFormats(), 3)
-		found = append(found, problem{"quantization", -1, fmt.Sprintf("%q is passed on to the engine as it is; no memory is predicted (nearest known: %s)", clip(c.Quantization), strings.Join(nearest, ", ")), ""})
+	q := m.Cell.Quantization
+	if _, err := deploy.ParseWeightFormat(q, catalog.FP16); err == nil {
+		return nil
 	}
-	if _, err := catalog.ParseDType(c.KVCacheDType); err != nil && c.KVCacheDType != "" {
-		found = append(found, problem{"kv_cache_dtype", -1, fmt.Sprintf("%q is passed on to the engine as it is; no KV cache is predicted", clip(c.KVCacheDType)), ""})
-	}
-	return found
+	nearest := catalog.Nearest(q, deploy.WeightFormats(), 3)
+	return []problem{{field: "quantization", index: -1, text: fmt.Sprintf("%q is passed on to the engine as it is; no memory is predicted (nearest known: %s)", clip(q), strings.Join(nearest, ", "))}}
 }

@@ -64,6 +64,9 @@ type Hooks struct {
 	// GroupStarted comes before an engine is loaded; number counts from 1. A
 	// group whose place is gone has no start.
 	GroupStarted func(g Group, number, of int)
+	// Ready comes once, before the first group: what the run holds now, and how
+	// many cells are set out.
+	Ready func(Outcome)
 	// CellStarted comes with the number of the attempt over all runs.
 	CellStarted func(c Cell, attempt int)
 	// CellDone comes with what was stored, whatever the end.
@@ -83,6 +86,16 @@ type Options struct {
 	// the cells in these states again, except those that are done.
 	Only  Filter
 	Retry Retry
+	// Reset are ends whose cells are to run again; Extend are cells that the run
+	// gets unless it has them. Both are done under the run's lock.
+	Reset  []store.State
+	Extend []Cell
+	// Settings are what beside the cells decides the measurements: a JSON object,
+	// to be equal to that of [store.Run.Settings]. A difference is a
+	// [*SettingsError], or with OtherSettings no more than a note. Nil, here or
+	// there, compares nothing.
+	Settings      json.RawMessage
+	OtherSettings bool
 	// CellTimeout bounds one try of one cell; 0 means no bound.
 	CellTimeout time.Duration
 	// Owner says who runs this, for others that find the run in use. Default:
@@ -149,8 +162,10 @@ type Outcome struct {
 	Selected int
 	Ended    map[store.State]int
 	// Recovered is the number of cells that an earlier process left in flight,
-	// Loads the number of engines that were started.
-	Recovered, Loads int
+	// Reset and Added those that [Options.Reset] and [Options.Extend] concerned.
+	Recovered, Reset, Added int
+	// Loads is the number of engines that were started.
+	Loads int
 }
 
 // Complete reports whether every cell of the run is done.
@@ -159,69 +174,36 @@ func (o Outcome) Complete() bool { return o.Counts[store.Done] == o.Total }
 // Succeeded reports whether every cell that this call set out to run is done.
 func (o Outcome) Succeeded() bool { return o.Ended[store.Done] == o.Selected }
 
-// Create writes a run with its cells to the store, all of them pending.
-func Create(ctx context.Context, st *store.Store, run store.Run, cells []Cell) error {
-	rows, err := storedCells(run.ID, cells)
-	if err != nil {
-		return err
-	}
-	return st.CreateRun(ctx, run, rows)
-}
-
-// Extend adds the cells that a run does not have yet and returns their
-// number; what a changed file no longer has stays in the run.
-func Extend(ctx context.Context, st *store.Store, runID string, cells []Cell) (added int, err error) {
-	rows, err := storedCells(runID, cells)
-	if err != nil {
-		return 0, err
-	}
-	return st.AddCells(ctx, runID, rows)
-}
-
-func storedCells(runID string, cells []Cell) ([]store.Cell, error) {
-	rows := make([]store.Cell, len(cells))
-	for i, c := range cells {
-		spec, err := json.Marshal(c)
-		if err != nil {
-			return nil, fmt.Errorf("cell %d: %w", i, err)
-		}
-		rows[i] = store.Cell{RunID: runID, Hash: c.Hash(), Index: i, Spec: spec, State: store.Pending}
-	}
-	return rows, nil
-}
-
 // Run measures the cells of a run that are pending, those included that a
 // process left in flight when it died. An error means that the campaign did
-// not come to its end: the context ended or the store failed. The outcome
-// holds in any case; cells that did not work are no error.
+// not come to its end: the context ended, the store failed, or another process
+// has taken the run over, which is [store.ErrLockLost]; the store is not changed
+// after that. The outcome holds in any case; cells that did not work are no
+// error.
 func Run(ctx context.Context, o Options) (Outcome, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return Outcome{}, err
 	}
-	release, err := o.Store.Lock(ctx, o.RunID, o.Owner, o.LockTTL)
+	held, release, err := o.Store.Hold(ctx, o.RunID, o.Owner, o.LockTTL)
 	if err != nil {
 		return Outcome{}, err
 	}
-	r := &run{Options: o, stored: map[string]store.Cell{}, lost: map[string]error{}}
+	r := &run{Options: o, stored: map[string]store.Cell{}, lost: map[string]error{}, oom: map[string][]Cell{}}
 	r.outcome.Ended = map[store.State]int{}
-	err = r.all(ctx)
-	lasting := context.WithoutCancel(ctx)
+	err = r.all(held)
+	lasting := context.WithoutCancel(held)
 	if err != nil {
 		// What is in flight goes back to pending. If this fails as well, the
-		// next run does it.
+		// next run does it; after the lock was lost it is the other's, and the
+		// store refuses it.
 		_, _ = o.Store.Recover(lasting, o.RunID)
 	}
-	return r.outcome, errors.Join(err, r.tally(lasting), release())
-}
-
-// Decode reads the cell that a store's cell stands for.
-func Decode(c store.Cell) (Cell, error) {
-	var cell Cell
-	if err := json.Unmarshal(c.Spec, &cell); err != nil {
-		return Cell{}, fmt.Errorf("cell %s of run %s: read its settings: %w", c.Hash, c.RunID, err)
+	err = errors.Join(err, r.tally(lasting))
+	if freed := release(); !errors.Is(err, store.ErrLockLost) {
+		err = errors.Join(err, freed)
 	}
-	return cell, nil
+	return r.outcome, err
 }
 
 // run is one call of Run.
@@ -232,36 +214,23 @@ type run struct {
 	stored map[string]store.Cell
 	// lost are places at which nothing can run, with the reason.
 	lost map[string]error
+	// oom are the cells that had too little memory, by [Cell.LoadKey].
+	oom map[string][]Cell
 }
 
 // all runs every selected cell.
 func (r *run) all(ctx context.Context) error {
-	recovered, err := r.Store.Recover(ctx, r.RunID)
-	if err != nil {
+	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	r.outcome.Recovered = len(recovered)
-	rows, err := r.Store.Cells(ctx, r.RunID)
+	cells, err := r.choose(ctx)
 	if err != nil {
 		return err
-	}
-	var cells []Cell
-	for _, row := range rows {
-		c, err := Decode(row)
-		if err != nil {
-			return err
-		}
-		waiting := row.State == store.Pending || r.Only.ByState() && row.State != store.Done
-		if !waiting || !r.Only.Match(c, row.State) {
-			continue
-		}
-		if other, twice := r.stored[c.Hash()]; twice {
-			return fmt.Errorf("run %s: cells %s and %s are the same", r.RunID, other.Hash, row.Hash)
-		}
-		r.stored[c.Hash()] = row
-		cells = append(cells, c)
 	}
 	r.outcome.Selected = len(cells)
+	if r.Hooks.Ready != nil {
+		r.Hooks.Ready(r.outcome)
+	}
 	groups := Order(cells)
 	for i, g := range groups {
 		if err := r.group(ctx, g, i+1, len(groups)); err != nil {
@@ -271,12 +240,61 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// tally counts the states of all cells.
-func (r *run) tally(ctx context.Context) error {
-	rows, err := r.Store.Cells(ctx, r.RunID)
-	r.outcome.Total, r.outcome.Counts = len(rows), map[store.State]int{}
+// prepare does what is done once the run is taken and before anything runs.
+func (r *run) prepare(ctx context.Context) error {
+	if err := r.compareSettings(ctx); err != nil {
+		return err
+	}
+	recovered, err := r.Store.Recover(ctx, r.RunID)
+	if err != nil {
+		return err
+	}
+	r.outcome.Recovered = len(recovered)
+	if len(r.Reset) > 0 {
+		if r.outcome.Reset, err = r.Store.Reset(ctx, r.RunID, r.Reset...); err != nil {
+			return err
+		}
+	}
+	if len(r.Extend) > 0 {
+		r.outcome.Added, err = Extend(ctx, r.Store, r.RunID, r.Extend)
+	}
+	return err
+}
+
+// choose lists the cells to run.
+func (r *run) choose(ctx context.Context) ([]Cell, error) {
+	rows, err := r.Store.Outline(ctx, r.RunID)
+	if err != nil {
+		return nil, err
+	}
+	var cells []Cell
 	for _, row := range rows {
-		r.outcome.Counts[row.State]++
+		c, err := Decode(row)
+		if err != nil {
+			return nil, err
+		}
+		waiting := row.State == store.Pending || r.Only.ByState() && row.State != store.Done
+		if !waiting || !r.Only.Match(c, row.State) {
+			if row.State == store.OOM {
+				r.oom[c.LoadKey()] = append(r.oom[c.LoadKey()], c)
+			}
+			continue
+		}
+		if other, twice := r.stored[c.Hash()]; twice {
+			return nil, fmt.Errorf("run %s: cells %s and %s are the same", r.RunID, other.Hash, row.Hash)
+		}
+		r.stored[c.Hash()] = row
+		cells = append(cells, c)
+	}
+	return cells, nil
+}
+
+// tally counts the states of all cells.
+func (r *run) tally(ctx context.Context) (err error) {
+	r.outcome.Total = 0
+	r.outcome.Counts, err = r.Store.Counts(ctx, r.RunID)
+	for _, n := range r.outcome.Counts {
+		r.outcome.Total += n
 	}
 	return err
 }

@@ -186,6 +186,7 @@ func TestFailures(t *testing.T) {
 			return measured(c), nil
 		}
 	}
+	outOfMemory := func() error { return &campaign.CellError{State: store.OOM, Err: errors.New("out of memory")} }
 	batch := func(b int) func(int, campaign.Cell) bool {
 		return func(_ int, c campaign.Cell) bool { return c.BatchSize == b }
 	}
@@ -236,6 +237,18 @@ func TestFailures(t *testing.T) {
 			states: "failed:1", loads: 1, says: "ask: bad flag",
 		},
 		{
+			why: "nor where the engine says so", cells: three[:1],
+			runner: script{cell: fails(&campaign.CellError{Alive: true, Err: &campaign.SelectError{Why: "unknown"}}, batch(1))},
+			states: "failed:1", loads: 1, says: "unknown",
+		},
+		{
+			why: "nor is a start", cells: three[:2],
+			runner: script{load: func(int, campaign.Group) error {
+				return &campaign.CellError{Err: &campaign.SelectError{Why: "unknown"}}
+			}},
+			states: "failed:0 failed:0", loads: 1, says: "unknown",
+		},
+		{
 			why: "a refused cell is refused once", cells: three,
 			runner: script{cell: fails(&campaign.CellError{State: store.Refused, Err: errors.New("too long a prompt"), Alive: true}, batch(2))},
 			states: "done:1 refused:1 done:1", loads: 1, says: "too long a prompt",
@@ -267,6 +280,58 @@ func TestFailures(t *testing.T) {
 			states: "done:1 oom:0 oom:0 oom:0", loads: 2, says: "out of memory",
 		},
 		{
+			why: "an engine that died still holds its memory when the next one starts: that passes", cells: three,
+			runner: script{
+				load: func(n int, _ campaign.Group) error {
+					if n == 2 || n == 3 {
+						return outOfMemory()
+					}
+					return nil
+				},
+				cell: fails(&campaign.CellError{Err: crash}, func(n int, _ campaign.Cell) bool { return n == 2 }),
+			},
+			states: "done:1 done:2 done:1", loads: 4,
+		},
+		{
+			why: "memory that stays taken after a crash is a failure: it says nothing of the cells", cells: three,
+			runner: script{
+				load: func(n int, _ campaign.Group) error {
+					if n > 1 {
+						return outOfMemory()
+					}
+					return nil
+				},
+				cell: fails(&campaign.CellError{Err: crash}, batch(2)),
+			},
+			states: "done:1 failed:1 failed:0", loads: 4, says: "start the engine again: out of memory",
+		},
+		{
+			why: "so it is after a cell that had too little memory", cells: []string{"m@one 1/1/4", "m@one 8/1/1"},
+			runner: script{
+				load: func(n int, _ campaign.Group) error {
+					if n == 2 {
+						return outOfMemory()
+					}
+					return nil
+				},
+				cell: fails(&campaign.CellError{State: store.OOM, Err: errors.New("CUDA out of memory")}, batch(4)),
+			},
+			states: "oom:1 done:1", loads: 3, says: "CUDA out of memory",
+		},
+		{
+			why: "and after a first start that died half-way", cells: three[:1],
+			runner: script{load: func(n int, _ campaign.Group) error {
+				switch n {
+				case 1:
+					return crash
+				case 2:
+					return outOfMemory()
+				}
+				return nil
+			}},
+			states: "done:1", loads: 3,
+		},
+		{
 			why: "a load that fails for good fails its group only", cells: append(three[:2:2], "n@one 1/1/1"),
 			runner: script{load: func(_ int, g campaign.Group) error {
 				if g.Cells[0].ModelID == "m" {
@@ -294,7 +359,7 @@ func TestFailures(t *testing.T) {
 				}
 				return nil
 			}},
-			states: "skipped:0 skipped:0 done:1", loads: 2, says: "docker:gone cannot be used: no container gone",
+			states: "cancelled:0 cancelled:0 done:1", loads: 2, says: "docker:gone cannot be used: no container gone",
 		},
 		{
 			why: "a container that goes away in the middle", cells: []string{"m@gone 1/1/1", "m@gone 1/1/2", "n@gone 1/1/1", "m@there 1/1/1"},
@@ -312,12 +377,12 @@ func TestFailures(t *testing.T) {
 					return measured(c), nil
 				},
 			},
-			states: "done:1 skipped:1 skipped:0 done:1", loads: 5, says: "no container gone",
+			states: "done:1 cancelled:1 cancelled:0 done:1", loads: 5, says: "no container gone",
 		},
 		{
 			why: "a device that is not free again ends its place", cells: []string{"m@one 1/1/1", "n@one 1/1/1", "m@two 1/1/1"},
 			runner: script{close: func() error { return &campaign.CellError{Outside: true, Err: errors.New("70 GiB are still in use")} }},
-			states: "done:1 skipped:0 done:1", loads: 2, says: "70 GiB are still in use",
+			states: "done:1 cancelled:0 done:1", loads: 2, says: "70 GiB are still in use",
 		},
 		{
 			why: "success without a profile is none", cells: three[:1],
@@ -417,6 +482,28 @@ func TestOnly(t *testing.T) {
 	}
 }
 
+// TestMemoryOfOOM: what had too little memory in an earlier call still spares the
+// larger cells of its group, and them alone.
+func TestMemoryOfOOM(t *testing.T) {
+	g := newGrid(t, "m@c 1/1/2", "m@c 1/1/4", "m@c 8/1/1", "n@c 1/1/4")
+	first := &script{cell: func(context.Context, int, campaign.Cell) (campaign.Result, error) {
+		return campaign.Result{}, &campaign.CellError{State: store.OOM, Err: errors.New("CUDA out of memory")}
+	}}
+	only, err := campaign.Select("model=m,batch=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.run(t.Context(), first, func(o *campaign.Options) { o.Only = only }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.run(t.Context(), &script{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := g.states(), "oom:1 skipped:0 done:1 done:1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // TestExtend adds the cells of a changed file.
 func TestExtend(t *testing.T) {
 	g := newGrid(t, "m@one 1/1/1", "m@one 1/1/2")
@@ -431,6 +518,103 @@ func TestExtend(t *testing.T) {
 	out, err := g.run(t.Context(), s, nil)
 	if err != nil || s.runs != 1 || out.Total != 3 || !out.Complete() {
 		t.Errorf("%d runs, %+v, %v", s.runs, out, err)
+	}
+}
+
+// TestPreparedUnderTheLock: what is to run again and what is new is settled once
+// the run is taken, and not while another has it.
+func TestPreparedUnderTheLock(t *testing.T) {
+	g := newGrid(t, "m@one 1/1/1", "m@one 1/1/2", "m@one 1/1/3")
+	if _, err := g.run(t.Context(), &script{cell: func(_ context.Context, _ int, c campaign.Cell) (campaign.Result, error) {
+		if c.BatchSize == 2 {
+			return campaign.Result{}, &campaign.CellError{Final: true, Alive: true, Err: errors.New("no luck")}
+		}
+		return measured(c), nil
+	}}, nil); err != nil || g.states() != "done:1 failed:1 done:1" {
+		t.Fatalf("%s, %v", g.states(), err)
+	}
+	var ready []campaign.Outcome
+	again := func(o *campaign.Options) {
+		o.Reset, o.Extend = []store.State{store.Failed, store.Timeout}, cellsOf("m@one 1/1/2", "m@one 1/1/9")
+		o.Hooks.Ready = func(out campaign.Outcome) { ready = append(ready, out) }
+	}
+	release, err := g.store.Lock(t.Context(), "r", "somebody", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.run(t.Context(), &script{}, again); err == nil || g.states() != "done:1 failed:1 done:1" || len(ready) > 0 {
+		t.Errorf("while somebody has it: %s, %v", g.states(), err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := g.run(t.Context(), &script{}, again)
+	if err != nil || !out.Complete() || out.Total != 4 || out.Reset != 1 || out.Added != 1 || out.Selected != 2 {
+		t.Errorf("%s, %+v, %v", g.states(), out, err)
+	}
+	if len(ready) != 1 || ready[0].Reset != 1 || ready[0].Added != 1 || ready[0].Selected != 2 || ready[0].Loads != 0 {
+		t.Errorf("told %+v", ready)
+	}
+	if _, err := g.run(t.Context(), &script{}, func(o *campaign.Options) { o.Reset = []store.State{store.Done} }); err == nil {
+		t.Error("what is done was reset")
+	}
+}
+
+// TestSettings: a run goes on with the settings that it began with.
+func TestSettings(t *testing.T) {
+	for _, c := range []struct {
+		why, stored, now string
+		says             string // empty: they are equal
+	}{
+		{"the same in another order", `{"program":"a","n":2}`, `{ "n": 2, "program": "a" }`, ""},
+		{"what is left out is not set", `{"program":"a","image":"","n":0}`, `{"program":"a"}`, ""},
+		{"an older run has none", "", `{"program":"a"}`, ""},
+		{"nothing is asked for", `{"program":"a"}`, "", ""},
+		{"another value", `{"program":"a"}`, `{"program":"b"}`, `run r began with other settings: program was "a" and is "b"`},
+		{"one more", `{"program":"a"}`, `{"program":"a","image":"v1"}`, `image was not set and is "v1"`},
+		{"one less, and another", `{"program":"a","n":1}`, `{"n":12345678901234567890}`, `n was 1 and is 12345678901234567890; program was "a" and is not set`},
+		{"no object", `{}`, `[1]`, "want a JSON object"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			g := newGrid(t)
+			raw := func(text string) json.RawMessage {
+				if text == "" {
+					return nil
+				}
+				return json.RawMessage(text)
+			}
+			if err := campaign.Create(t.Context(), g.store, store.Run{ID: "set", Settings: raw(c.stored)}, cellsOf("m@one 1/1/1")); err != nil {
+				t.Fatal(err)
+			}
+			var notes []string
+			set := func(o *campaign.Options) {
+				o.RunID, o.Settings = "set", raw(c.now)
+				o.Extend = cellsOf("m@one 1/1/2")
+				o.Hooks.Note = func(text string) { notes = append(notes, text) }
+			}
+			out, err := g.run(t.Context(), &script{}, set)
+			if c.says == "" {
+				if err != nil || !out.Complete() || out.Total != 2 || len(notes) > 0 {
+					t.Errorf("%+v, %v, notes %q", out, err, notes)
+				}
+				return
+			}
+			says := strings.ReplaceAll(c.says, "run r ", "run set ")
+			if err == nil || !strings.Contains(err.Error(), says) || out.Total != 1 || out.Counts[store.Pending] != 1 {
+				t.Errorf("%+v, %v: want an error with %q, and nothing changed", out, err, says)
+			}
+			bad, ok := errors.AsType[*campaign.SettingsError](err)
+			if !ok {
+				return
+			}
+			if bad.ExitCode() != 2 || bad.Hint() == "" {
+				t.Errorf("exit code %d, hint %q", bad.ExitCode(), bad.Hint())
+			}
+			out, err = g.run(t.Context(), &script{}, func(o *campaign.Options) { set(o); o.OtherSettings = true })
+			if err != nil || !out.Complete() || len(notes) != 1 || !strings.Contains(notes[0], bad.Differences[0]) {
+				t.Errorf("taken all the same: %+v, %v, notes %q", out, err, notes)
+			}
+		})
 	}
 }
 

@@ -54,6 +54,9 @@ func Select(expr string) (Filter, error) {
 			if value == "" {
 				return bad("%s has an empty value", key)
 			}
+			if sized(key) && strings.Trim(value, "0123456789*") != "" {
+				return bad("%s=%s: want a number", key, clip(value))
+			}
 			if key == "state" && !slices.ContainsFunc(store.States(), func(s store.State) bool { return matches(value, string(s)) }) {
 				return bad("no state is called %q: want one of %v", clip(value), store.States())
 			}
@@ -87,13 +90,14 @@ func selectable() map[string]func(Cell, store.State) string {
 		"batch":        count(func(c Cell) int { return c.BatchSize }),
 		"block":        count(func(c Cell) int { return c.BlockSize }),
 		"tp":           count(func(c Cell) int { return c.TensorParallel }),
+		"pp":           count(func(c Cell) int { return max(c.PipelineParallel, 1) }),
 		"state":        func(_ Cell, s store.State) string { return string(s) },
 	}
 }
 
 // sized reports whether the values of a key are counts.
 func sized(key string) bool {
-	return slices.Contains([]string{"input", "output", "batch", "block", "tp"}, key)
+	return slices.Contains([]string{"input", "output", "batch", "block", "tp", "pp"}, key)
 }
 
 // Match reports whether a cell in a state is chosen. Before a run every cell

@@ -192,6 +192,8 @@ type Result struct {
 	// FailureOOM, FailureLimits, or "runtime_error: …", "exception: …",
 	// "timeout: …".
 	Failure string
+	// Hint is what helps against it; empty where nothing is known.
+	Hint string
 }
 
 // Reasons of failures, as the forward-time predictor writes them.

@@ -42,9 +42,10 @@
 // # Whose memory
 //
 // A device's memory is that of all its users. [Reading.ProcessMemory] is that
-// of the followed processes alone: with NVIDIA those that the driver lists as
-// compute processes, with [Processes] those that carry a mark in their
-// environment, and what they have started.
+// of the followed processes alone: with [Processes] those that carry a mark in
+// their environment, and what they have started. With NVIDIA it is that of all
+// compute processes which the driver lists on the device, whosever they are,
+// and with nvidia-smi up to a second old.
 //
 // # What was tried
 //

@@ -107,17 +107,22 @@ func TestRecordBounded(t *testing.T) {
 		if ok != (process != nil) || ok && *topProcess.Process != *process {
 			rt.Fatalf("the processes' peak is %+v, %v, want %v", topProcess, ok, process)
 		}
-		mean, ok := device.Mean(0, device.Last)
+		most = rapid.IntRange(0, len(device.Samples)+1).Draw(rt, "merged")
+		merged, before := device.Merged(most), slices.Clone(device.Samples)
+		if len(merged.Samples) > max(most, 1) || !slices.Equal(device.Samples, before) {
+			rt.Fatalf("%d samples, want at most %d of its own", len(merged.Samples), most)
+		}
+		whole := merged.Merged(1).Samples[0] // what all of them come to
 		want := power / float64(len(used))
-		if !ok || mean.Count != len(used) || *mean.Power < want-1e-9 || *mean.Power > want+1e-9 {
-			rt.Fatalf("mean %+v, want %g W", mean, want)
+		if whole.Count != len(used) || *whole.Used != slices.Max(used) || *whole.Power < want-1e-9 || *whole.Power > want+1e-9 {
+			rt.Fatalf("merged into %+v, want %g W", whole, want)
 		}
 	})
 }
 
 func TestSeries(t *testing.T) {
 	ms := time.Millisecond
-	s := gpu.Series{First: 0, Last: 40 * ms, Samples: []gpu.Sample{
+	s := gpu.Series{Samples: []gpu.Sample{
 		{At: 10 * ms, Used: of(int64(5)), Count: 2, Power: of(100.0)},
 		{At: 20 * ms, Count: 1},
 		{At: 30 * ms, Used: of(int64(9)), Process: of(int64(4)), Count: 1, Power: of(400.0)},
@@ -149,16 +154,6 @@ func TestSeries(t *testing.T) {
 			t.Errorf("the most of %v is %+v, but nothing was read", bad, top)
 		}
 	}
-	mean, ok := s.Mean(0, 30*ms)
-	if !ok || mean.Count != 4 || *mean.Power != 200 || *mean.Used != 6 || mean.Temperature != nil {
-		t.Errorf("the mean is %+v", mean)
-	}
-	if got := s.Rate(); got != 100 {
-		t.Errorf("%g readings per second, want 100", got)
-	}
-	if rate, gap := (gpu.Timeline{Devices: []gpu.Series{s, {LongestGap: 3 * ms}}}).Rate(); rate != 0 || gap != 3*ms {
-		t.Errorf("rate %g, gap %v", rate, gap)
-	}
 }
 
 func TestRecording(t *testing.T) {
@@ -174,7 +169,7 @@ func TestRecording(t *testing.T) {
 	if err != nil || timeline.Source != "script" || timeline.Every != 100*time.Millisecond || len(timeline.Devices) != 1 || each != 2 {
 		t.Fatalf("%+v, %v, %d", timeline, err, each)
 	}
-	if d := timeline.Devices[0]; len(d.Samples) != 2 || *d.MemoryTotal != 10 || d.LongestGap != 2*time.Second || *d.Samples[1].Used != 2 {
+	if d := timeline.Devices[0]; len(d.Samples) != 2 || *d.MemoryTotal != 10 || *d.Samples[1].Used != 2 {
 		t.Errorf("%+v", d)
 	}
 	if again, err := recording.Stop(); err != nil || len(again.Devices) != 1 {

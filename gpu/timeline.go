@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"math"
 	"slices"
 	"sort"
 	"time"
@@ -17,18 +16,6 @@ type Timeline struct {
 	Devices []Series
 }
 
-// Rate returns how many readings per second were taken of the device with the
-// fewest, and the longest time without one of any device.
-func (t Timeline) Rate() (perSecond float64, longest time.Duration) {
-	for i, device := range t.Devices {
-		if rate := device.Rate(); i == 0 || rate < perSecond {
-			perSecond = rate
-		}
-		longest = max(longest, device.LongestGap)
-	}
-	return perSecond, longest
-}
-
 // Series is one device over time.
 type Series struct {
 	// Index, UUID, Name and Parent are the device's, see [Reading].
@@ -39,8 +26,8 @@ type Series struct {
 	// Samples are in the order of time.
 	Samples []Sample
 	// First and Last are when the first and the last reading were taken, since
-	// the timeline's begin; LongestGap is the longest time between two.
-	First, Last, LongestGap time.Duration
+	// the timeline's begin.
+	First, Last time.Duration
 }
 
 // Sample is a reading of a device, or several merged into one: the larger
@@ -96,31 +83,6 @@ func (s Series) most(from, to time.Duration, of func(Sample) *int64) (most Sampl
 	return most, ok
 }
 
-// Mean returns the means of all figures within [from, to], with At the time of
-// the first reading there and Count the number of readings; ok is false where
-// there is none.
-func (s Series) Mean(from, to time.Duration) (mean Sample, ok bool) {
-	samples := s.Between(from, to)
-	if len(samples) == 0 {
-		return Sample{}, false
-	}
-	mean.At = samples[0].At
-	var used, process, peak, utilization, power, temperature, clock weighted
-	for _, v := range samples {
-		mean.Count += v.Count
-		used.count(v.Used, v.Count)
-		process.count(v.Process, v.Count)
-		peak.count(v.Peak, v.Count)
-		utilization.add(v.Utilization, v.Count)
-		power.add(v.Power, v.Count)
-		temperature.add(v.Temperature, v.Count)
-		clock.add(v.Clock, v.Count)
-	}
-	mean.Used, mean.Process, mean.Peak = used.rounded(), process.rounded(), peak.rounded()
-	mean.Utilization, mean.Power, mean.Temperature, mean.Clock = utilization.mean(), power.mean(), temperature.mean(), clock.mean()
-	return mean, true
-}
-
 // weighted is a mean in the making.
 type weighted struct{ sum, weight float64 }
 
@@ -131,40 +93,12 @@ func (w *weighted) add(v *float64, count int) {
 	}
 }
 
-func (w *weighted) count(v *int64, count int) {
-	if v != nil {
-		f := float64(*v)
-		w.add(&f, count)
-	}
-}
-
 func (w *weighted) mean() *float64 {
 	if w.weight == 0 {
 		return nil
 	}
 	v := w.sum / w.weight
 	return &v
-}
-
-func (w *weighted) rounded() *int64 {
-	v := w.mean()
-	if v == nil {
-		return nil
-	}
-	n := int64(math.Round(*v))
-	return &n
-}
-
-// Rate is how many readings per second were taken; 0 for fewer than two.
-func (s Series) Rate() float64 {
-	readings := 0
-	for _, sample := range s.Samples {
-		readings += sample.Count
-	}
-	if readings < 2 || s.Last <= s.First {
-		return 0
-	}
-	return float64(readings-1) / (s.Last - s.First).Seconds()
 }
 
 // merge makes one sample of two neighbours. Its time is that of the larger
@@ -193,6 +127,17 @@ func larger(a, b *int64) *int64 {
 	return a
 }
 
+// Merged returns the series with at most so many samples, at least 1:
+// neighbours are merged two by two as often as that takes. s is left as it is.
+func (s Series) Merged(most int) Series {
+	k := keeper{series: s}
+	k.series.Samples = slices.Clone(s.Samples)
+	for len(k.series.Samples) > max(most, 1) {
+		k.halve()
+	}
+	return k.series
+}
+
 // keeper adds to a series and keeps it short.
 type keeper struct {
 	series Series
@@ -204,8 +149,6 @@ type keeper struct {
 func (k *keeper) add(s Sample) {
 	if len(k.series.Samples) == 0 {
 		k.series.First = s.At
-	} else {
-		k.series.LongestGap = max(k.series.LongestGap, s.At-k.series.Last)
 	}
 	k.series.Last = s.At
 	if samples := k.series.Samples; len(samples) >= k.most && samples[len(samples)-1].Count >= k.per {

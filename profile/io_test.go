@@ -266,10 +266,20 @@ func goldenProfile(version string) *profile.Profile {
 		profile.Point{Kind: profile.KindMemory, Memory: &profile.Memory{Part: profile.MemoryUsed, Phase: profile.PhaseBaseline, At: 0.5, Device: &device}},
 		profile.Point{Kind: profile.KindTelemetry, Telemetry: &profile.Telemetry{
 			Source: "nvml", Device: 1, UUID: "GPU-7", Name: "NVIDIA A100", MemoryTotal: 80 << 30, At: []float64{0, 0.1},
-			Used: []int64{0, 1 << 30}, Process: []int64{0, 1 << 29}, Utilization: []float64{0, 0.5}, Power: []float64{60, 300}, Temperature: []float64{30, 31}, Clock: []float64{1e9, 1.4e9},
+			Used: readings[int64](0, 1<<30), Process: readings[int64](0, 1<<29), Utilization: readings(0, 0.5), Power: readings[float64](60, 300),
+			Temperature: readings[float64](30, 31), Clock: readings(1e9, 1.4e9),
 		}},
 	)
 	return old
+}
+
+// readings are figures of which none is missing.
+func readings[T any](values ...T) []*T {
+	out := make([]*T, len(values))
+	for i := range values {
+		out[i] = &values[i]
+	}
+	return out
 }
 
 // memory is a file in memory.

@@ -7,7 +7,7 @@ import (
 )
 
 // Telemetry is a stretch of readings of one device. Its lists have one entry a
-// reading, or none at all where that figure was not read throughout.
+// reading, nil where it lacks the figure, or none at all where none has it.
 type Telemetry struct {
 	// Source is the sampler: "nvml", "nvidia-smi", "proc", …
 	Source string `json:"source,omitempty"`
@@ -23,14 +23,14 @@ type Telemetry struct {
 	At []float64 `json:"at_s"`
 	// Used is the memory in use on the device in bytes, Process that of the
 	// engine's processes.
-	Used    []int64 `json:"used_bytes,omitempty"`
-	Process []int64 `json:"process_bytes,omitempty"`
+	Used    []*int64 `json:"used_bytes,omitempty"`
+	Process []*int64 `json:"process_bytes,omitempty"`
 	// Utilization is the share of time in which a kernel ran, 0..1.
-	Utilization []float64 `json:"utilization,omitempty"`
+	Utilization []*float64 `json:"utilization,omitempty"`
 	// Power is in watts, Temperature in degrees Celsius, Clock in hertz (1/s).
-	Power       []float64 `json:"power_w,omitempty"`
-	Temperature []float64 `json:"temperature_c,omitempty"`
-	Clock       []float64 `json:"clock_hz,omitempty"`
+	Power       []*float64 `json:"power_w,omitempty"`
+	Temperature []*float64 `json:"temperature_c,omitempty"`
+	Clock       []*float64 `json:"clock_hz,omitempty"`
 }
 
 func (t *Telemetry) validate() error {
@@ -49,27 +49,27 @@ func (t *Telemetry) validate() error {
 	}
 	for _, list := range []struct {
 		key    string
-		values []int64
+		values []*int64
 	}{{"used_bytes", t.Used}, {"process_bytes", t.Process}} {
 		if len(list.values) != 0 && len(list.values) != len(t.At) {
 			return fmt.Errorf("%s has %d entries, at_s %d", list.key, len(list.values), len(t.At))
 		}
 		for i, v := range list.values {
-			if v < 0 {
-				return fmt.Errorf("%s[%d] is %d: want bytes", list.key, i, v)
+			if v != nil && *v < 0 {
+				return fmt.Errorf("%s[%d] is %d: want bytes", list.key, i, *v)
 			}
 		}
 	}
 	for _, list := range []struct {
 		key    string
-		values []float64
+		values []*float64
 	}{{"utilization", t.Utilization}, {"power_w", t.Power}, {"temperature_c", t.Temperature}, {"clock_hz", t.Clock}} {
 		if len(list.values) != 0 && len(list.values) != len(t.At) {
 			return fmt.Errorf("%s has %d entries, at_s %d", list.key, len(list.values), len(t.At))
 		}
 		for i, v := range list.values {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return fmt.Errorf("%s[%d] is %g: want a number", list.key, i, v)
+			if v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
+				return fmt.Errorf("%s[%d] is %g: want a number", list.key, i, *v)
 			}
 		}
 	}

@@ -72,6 +72,12 @@ func (s *Store) Profile(ctx context.Context, hashOrName string) (Profile, error)
 	return Profile(a), err
 }
 
+// DeleteProfile takes a profile out of the store; it is named as for
+// [Store.Profile]. A file that holds it stays.
+func (s *Store) DeleteProfile(ctx context.Context, hashOrName string) error {
+	return s.remove(ctx, kindProfile, hashOrName)
+}
+
 // PutPredictor keeps a predictor, as [Store.PutProfile] does a profile.
 func (s *Store) PutPredictor(ctx context.Context, p Predictor) (hash string, err error) {
 	return s.put(ctx, kindPredictor, Artefact(p))
@@ -86,6 +92,11 @@ func (s *Store) Predictors(ctx context.Context, filter Filter) ([]Predictor, err
 func (s *Store) Predictor(ctx context.Context, hashOrName string) (Predictor, error) {
 	a, err := s.get(ctx, kindPredictor, hashOrName)
 	return Predictor(a), err
+}
+
+// DeletePredictor takes a predictor out, as [Store.DeleteProfile] does a profile.
+func (s *Store) DeletePredictor(ctx context.Context, hashOrName string) error {
+	return s.remove(ctx, kindPredictor, hashOrName)
 }
 
 // put adds an artefact or renews what describes it.
@@ -166,6 +177,22 @@ func (s *Store) get(ctx context.Context, kind, hashOrName string) (Artefact, err
 		return Artefact{}, fmt.Errorf("%s: %w", doing, &advisedError{"the content has changed since it was stored: " + cmp.Or(a.Path, s.path), "store it again"})
 	}
 	return a, nil
+}
+
+// remove deletes an artefact.
+func (s *Store) remove(ctx context.Context, kind, hashOrName string) error {
+	known, err := list[Artefact](ctx, s, kind, Filter{})
+	if err != nil {
+		return err
+	}
+	hash, err := findHash(kind, hashOrName, known)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, fmt.Sprintf("delete %s %q", kind, hashOrName), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM artefacts WHERE kind = ? AND hash = ?", kind, hash)
+		return err
+	})
 }
 
 // findHash prefers a whole hash to a name, and a name to the beginning of a

@@ -97,6 +97,30 @@ func TestPredictors(t *testing.T) {
 	wantError(t, err, `predictor "p": not in the store`, "nearest known: q")
 }
 
+// TestDelete takes out what is named, and nothing else.
+func TestDelete(t *testing.T) {
+	st := open(t, store.Memory)
+	older := put(t, st, store.Profile{Name: "p", Created: noon(), Text: []byte("older")})
+	put(t, st, store.Profile{Name: "p", Created: noon().Add(time.Hour), Text: []byte("newer")})
+	if _, err := st.PutPredictor(t.Context(), store.Predictor{Name: "p", Text: []byte("newer")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.DeleteProfile(t.Context(), "p"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := st.Profile(t.Context(), "p"); err != nil || string(left.Text) != "older" {
+		t.Errorf("left is %q, %v: want the older profile", left.Text, err)
+	}
+	if err := st.DeleteProfile(t.Context(), older[:8]); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, st.DeleteProfile(t.Context(), "p"), `profile "p": not in the store`, "has no profile yet")
+	if err := st.DeletePredictor(t.Context(), "p"); err != nil {
+		t.Errorf("the predictor of the same text: %v", err)
+	}
+	wantError(t, st.DeletePredictor(t.Context(), "p"), "not in the store", "")
+}
+
 func TestFilter(t *testing.T) {
 	st := open(t, store.Memory)
 	for i, p := range []store.Profile{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -59,7 +60,10 @@ type Cell struct {
 	Seconds float64
 }
 
-const cellColumns = "cells.run_id, cells.hash, cells.position, cells.spec, cells.state, cells.attempts, cells.error, cells.hint, cells.result, cells.profile_file, cells.started, cells.ended, cells.seconds"
+const (
+	cellColumns    = "cells.run_id, cells.hash, cells.position, cells.spec, cells.state, cells.attempts, cells.error, cells.hint, cells.result, cells.profile_file, cells.started, cells.ended, cells.seconds"
+	outlineColumns = "cells.run_id, cells.hash, cells.position, cells.spec, cells.state, cells.attempts, cells.error, cells.hint, NULL, cells.profile_file, cells.started, cells.ended, cells.seconds"
+)
 
 // noOutcome takes back what an earlier attempt left in a cell.
 const noOutcome = "error = '', hint = '', result = NULL, profile_file = '', ended = NULL, seconds = 0"
@@ -80,6 +84,39 @@ func (s *Store) Cells(ctx context.Context, runID string) ([]Cell, error) {
 		err = requireRun(ctx, s.db, runID)
 	}
 	return cells, s.explain("list the cells of run "+runID, err)
+}
+
+// Outline lists the cells of a run as [Store.Cells] does, without their results.
+func (s *Store) Outline(ctx context.Context, runID string) ([]Cell, error) {
+	cells, err := collect(ctx, s.db, scanCell, "SELECT "+outlineColumns+" FROM cells WHERE run_id = ? ORDER BY position, rowid", runID)
+	if err == nil && len(cells) == 0 {
+		err = requireRun(ctx, s.db, runID)
+	}
+	return cells, s.explain("outline the cells of run "+runID, err)
+}
+
+// Counts are the numbers of cells of a run by state; states without cells are
+// left out.
+func (s *Store) Counts(ctx context.Context, runID string) (map[State]int, error) {
+	type count struct {
+		state State
+		n     int
+	}
+	counts, err := collect(ctx, s.db, func(scan func(...any) error) (c count, err error) {
+		err = scan(&c.state, &c.n)
+		return c, err
+	}, "SELECT state, count(*) FROM cells WHERE run_id = ? GROUP BY state", runID)
+	if err == nil && len(counts) == 0 {
+		err = requireRun(ctx, s.db, runID)
+	}
+	if err != nil {
+		return nil, s.explain("count the cells of run "+runID, err)
+	}
+	byState := make(map[State]int, len(counts))
+	for _, c := range counts {
+		byState[c.state] = c.n
+	}
+	return byState, nil
 }
 
 // FindCells lists the cells of a hash in all runs, those of the newest run
@@ -217,6 +254,7 @@ func (s *Store) Reset(ctx context.Context, runID string, states ...State) (int, 
 			return 0, fmt.Errorf("%s: %w", doing, errors.New("a cell that is running is set back by Recover only"))
 		}
 	}
+	states = slices.DeleteFunc(slices.Clone(states), func(state State) bool { return state == Pending })
 	cells, err := s.restart(ctx, doing, runID, states...)
 	return len(cells), err
 }
@@ -225,24 +263,24 @@ func (s *Store) Reset(ctx context.Context, runID string, states ...State) (int, 
 // index.
 func (s *Store) restart(ctx context.Context, doing, runID string, states ...State) (cells []Cell, err error) {
 	err = s.change(ctx, doing, func(tx *sql.Tx) error {
-		if err := requireRun(ctx, tx, runID); err != nil {
+		if err := requireRun(ctx, tx, runID); err != nil || len(states) == 0 {
 			return err
 		}
-		all, err := collect(ctx, tx, scanCell, "SELECT "+cellColumns+" FROM cells WHERE run_id = ? ORDER BY position, rowid", runID)
-		if err != nil {
+		in, args := "state IN (?"+strings.Repeat(",?", len(states)-1)+")", []any{runID}
+		for _, state := range states {
+			args = append(args, state)
+		}
+		var err error
+		cells, err = collect(ctx, tx, func(scan func(...any) error) (Cell, error) {
+			c := Cell{RunID: runID, State: Pending}
+			err := scan(&c.Hash, &c.Index, (*[]byte)(&c.Spec), &c.Attempts)
+			return c, err
+		}, "SELECT hash, position, spec, attempts FROM cells WHERE run_id = ? AND "+in+" ORDER BY position, rowid", args...)
+		if err != nil || len(cells) == 0 {
 			return err
 		}
-		for _, c := range all {
-			if c.State == Pending || !slices.Contains(states, c.State) {
-				continue
-			}
-			if _, err := tx.ExecContext(ctx, "UPDATE cells SET state = ?, started = NULL, "+noOutcome+" WHERE run_id = ? AND hash = ?", Pending, runID, c.Hash); err != nil {
-				return err
-			}
-			cells = append(cells, Cell{RunID: c.RunID, Hash: c.Hash, Index: c.Index, Spec: c.Spec, State: Pending, Attempts: c.Attempts})
-		}
-		if len(cells) == 0 {
-			return nil
+		if _, err = tx.ExecContext(ctx, "UPDATE cells SET state = '"+string(Pending)+"', started = NULL, "+noOutcome+" WHERE run_id = ? AND "+in, args...); err != nil {
+			return err
 		}
 		return s.touch(ctx, tx, runID)
 	})

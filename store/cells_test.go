@@ -187,6 +187,40 @@ func TestRecoverAndReset(t *testing.T) {
 	wantError(t, err, `run "rr": not in the store`, "nearest known: r")
 }
 
+// TestOutlineAndCounts look at a run without what its cells have measured.
+func TestOutlineAndCounts(t *testing.T) {
+	st := filled(t, 3)
+	begin(t, st, "c1")
+	done := end("c1", 1, store.Done)
+	done.Result, done.ProfileFile = json.RawMessage(`{"tokens": 7}`), "c1.json"
+	if err := st.Finish(t.Context(), done); err != nil {
+		t.Fatal(err)
+	}
+	want, err := st.Cells(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[1].Result = nil
+	got, err := st.Outline(t.Context(), "r")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("outline: %v (-want +got):\n%s", err, diff)
+	}
+	counts, err := st.Counts(t.Context(), "r")
+	if err != nil || !cmp.Equal(counts, map[store.State]int{store.Pending: 2, store.Done: 1}) {
+		t.Errorf("counts %v, %v", counts, err)
+	}
+	_, err = st.Outline(t.Context(), "s")
+	wantError(t, err, `run "s": not in the store`, "nearest known: r")
+	_, err = st.Counts(t.Context(), "s")
+	wantError(t, err, `run "s": not in the store`, "nearest known: r")
+	if err := st.CreateRun(t.Context(), store.Run{ID: "empty"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if counts, err := st.Counts(t.Context(), "empty"); err != nil || len(counts) != 0 {
+		t.Errorf("a run without cells: %v, %v", counts, err)
+	}
+}
+
 func TestAddCells(t *testing.T) {
 	st := filled(t, 2)
 	begin(t, st, "c1")

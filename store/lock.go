@@ -16,11 +16,21 @@ import (
 // can then be taken by another. A run that is locked is a [*LockedError].
 //
 // Release may be called more than once. It returns [ErrLockLost] if somebody
-// else could have taken the run meanwhile.
+// else could have taken the run meanwhile. Work that takes long wants to know
+// that before: see [Store.Hold].
 func (s *Store) Lock(ctx context.Context, runID, owner string, ttl time.Duration) (release func() error, err error) {
+	_, release, err = s.Hold(ctx, runID, owner, ttl)
+	return release, err
+}
+
+// Hold takes a run as [Store.Lock] does and returns a context for the work under
+// the lock. The context ends with the cause [ErrLockLost] when another has the
+// run, and the store refuses every change that is asked for with it, or with one
+// made from it, unless the lock is held at that moment.
+func (s *Store) Hold(ctx context.Context, runID, owner string, ttl time.Duration) (held context.Context, release func() error, err error) {
 	doing := "lock run " + runID
 	if err := errors.Join(checkName("owner", owner), checkTTL(ttl)); err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
+		return nil, nil, fmt.Errorf("%s: %w", doing, err)
 	}
 	l := &lease{store: s, runID: runID, token: rand.Text(), ttl: ttl, stop: make(chan struct{}), stopped: make(chan struct{})}
 	err = s.change(ctx, doing, func(tx *sql.Tx) error {
@@ -35,13 +45,31 @@ func (s *Store) Lock(ctx context.Context, runID, owner string, ttl time.Duration
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.mu.Lock()
 	s.leases[l] = struct{}{}
 	s.mu.Unlock()
+	held, l.end = context.WithCancelCause(context.WithValue(ctx, leaseKey{}, l))
 	go l.renew(context.WithoutCancel(ctx)) // what was interrupted is still being put away under the lock
-	return l.release, nil
+	return held, l.release, nil
+}
+
+// leaseKey finds the lease that a context works under.
+type leaseKey struct{}
+
+// requireHeld refuses a change under a lock that is another's by now.
+func requireHeld(ctx context.Context, tx *sql.Tx) error {
+	l, ok := ctx.Value(leaseKey{}).(*lease)
+	if !ok {
+		return nil
+	}
+	var held bool
+	err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM locks WHERE run_id = ? AND token = ?)", l.runID, l.token).Scan(&held)
+	if err == nil && !held {
+		return ErrLockLost
+	}
+	return err
 }
 
 // Break takes the lock of a run away from an owner that is known to be dead, and
@@ -80,6 +108,7 @@ type lease struct {
 	store        *Store
 	runID, token string
 	ttl          time.Duration
+	end          context.CancelCauseFunc // of the context for the work under the lock
 
 	once    sync.Once
 	stop    chan struct{} // closed by release
@@ -106,6 +135,7 @@ func (l *lease) renew(ctx context.Context) {
 			continue
 		}
 		if n, err := done.RowsAffected(); err == nil && n == 0 {
+			l.end(ErrLockLost)
 			return
 		}
 	}
@@ -120,6 +150,7 @@ func (l *lease) release() error {
 		delete(l.store.leases, l)
 		l.store.mu.Unlock()
 		l.err = l.store.explain("release run "+l.runID, l.remove())
+		l.end(nil)
 	})
 	return l.err
 }

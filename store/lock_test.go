@@ -100,6 +100,73 @@ func TestLockIsTakenOver(t *testing.T) {
 	}
 }
 
+// TestHoldEndsWithItsLock: another takes the run over; the work under the old
+// lock is told, and changes nothing any more.
+func TestHoldEndsWithItsLock(t *testing.T) {
+	for _, test := range []struct {
+		why  string
+		ttl  time.Duration
+		told bool
+	}{
+		{"the next renewal finds out", 30 * time.Millisecond, true},
+		{"nothing was renewed yet", time.Hour, false},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			path := onDisk(t, 2)
+			mine, theirs := open(t, path), open(t, path)
+			held, release, err := mine.Hold(t.Context(), "r", "mine", test.ttl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := mine.Begin(held, "r", "c0", noon()); err != nil {
+				t.Fatalf("under the lock: %v", err)
+			}
+			if err := theirs.Break(t.Context(), "r", "mine"); err != nil {
+				t.Fatal(err)
+			}
+			heir, releaseHeir, err := theirs.Hold(t.Context(), "r", "theirs", time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.told {
+				<-held.Done()
+				if err := context.Cause(held); !errors.Is(err, store.ErrLockLost) {
+					t.Errorf("the context ended with %v: want %v", err, store.ErrLockLost)
+				}
+			}
+			if _, err := theirs.Recover(heir, "r"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := theirs.Begin(heir, "r", "c0", noon()); err != nil {
+				t.Fatal(err)
+			}
+			late := context.WithoutCancel(held)
+			_, recovered := mine.Recover(late, "r")
+			_, begun := mine.Begin(late, "r", "c1", noon())
+			_, reset := mine.Reset(late, "r", store.Failed)
+			_, added := mine.AddCells(late, "r", []store.Cell{{Hash: "new"}})
+			for what, err := range map[string]error{"recover": recovered, "begin": begun, "reset": reset, "add": added, "finish": mine.Finish(late, end("c0", 1, store.Failed))} {
+				if !errors.Is(err, store.ErrLockLost) {
+					t.Errorf("%s after the lock was lost: %v: want %v", what, err, store.ErrLockLost)
+				}
+			}
+			if c := cellOf(t, theirs, "r", "c0"); c.State != store.Running || c.Attempts != 2 {
+				t.Errorf("the heir's cell is %s after %d attempts: want it running in its second", c.State, c.Attempts)
+			}
+			if err := release(); !errors.Is(err, store.ErrLockLost) {
+				t.Errorf("released what was lost: %v", err)
+			}
+			if err := theirs.Finish(heir, end("c0", 2, store.Done)); err != nil {
+				t.Errorf("the heir works on: %v", err)
+			}
+			if err := releaseHeir(); err != nil {
+				t.Error(err)
+			}
+			<-heir.Done() // nothing is done under a lock that was given back
+		})
+	}
+}
+
 // TestLockIsRenewed waits until the end of a lock has moved, also when the
 // context that it was taken under is over.
 func TestLockIsRenewed(t *testing.T) {

@@ -16,7 +16,7 @@
 // what it measures. A cell goes from pending to running by [Store.Begin] and
 // from there to an end by [Store.Finish]:
 //
-//	release, err := st.Lock(ctx, run.ID, owner, time.Minute) // nobody else works on it
+//	ctx, release, err := st.Hold(ctx, run.ID, owner, time.Minute) // nobody else works on it
 //	defer release()
 //	_, err = st.Recover(ctx, run.ID) // what a killed process left running
 //	cells, err := st.Cells(ctx, run.ID)
@@ -28,7 +28,8 @@
 //		}
 //	}
 //
-// The number of the attempt decides who may finish a cell: a process whose
+// The context of [Store.Hold] ends when the lock is lost, and no change is made
+// with it then. The number of the attempt decides who may finish a cell: a process whose
 // cell was recovered and begun again by another one cannot overwrite the
 // result. A cell that is done never goes back. A context that is cancelled
 // leaves a change undone, so what must be kept on the way out is written with
@@ -183,7 +184,11 @@ func (s *Store) change(ctx context.Context, doing string, fn func(*sql.Tx) error
 	if err != nil {
 		return s.explain(doing, err)
 	}
-	if err := fn(tx); err != nil {
+	err = requireHeld(ctx, tx)
+	if err == nil {
+		err = fn(tx)
+	}
+	if err != nil {
 		return errors.Join(s.explain(doing, err), rollBack(tx))
 	}
 	return s.explain(doing, tx.Commit())

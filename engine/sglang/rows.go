@@ -57,8 +57,6 @@ func (r *reader) moments(line string) {
 		return
 	}
 	switch {
-	case strings.Contains(line, "Load weight end"):
-		r.mark(engine.MarkLoaded, "log: Load weight end")
 	case strings.HasPrefix(line, "Warmup"):
 		r.mark(engine.MarkReady, "output: Warmup")
 	case strings.HasPrefix(line, "Benchmark"):

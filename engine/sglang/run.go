@@ -62,7 +62,7 @@ func (s *session) rectangle(ctx context.Context, r *rectangle, emit func(engine.
 	result := path.Join(dir, "result.jsonl")
 	// Python keeps what it prints into a pipe until there is much of it.
 	env := slices.Concat([]string{"PYTHONUNBUFFERED=1"}, s.setup.Env)
-	said := &startUp{next: s.setup.Log}
+	said := &startUp{next: s.setup.Log, mark: s.setup.Mark}
 	process, err := s.place.Start(ctx, engine.Command{Argv: s.argv(r, result), Env: env, Stderr: said})
 	if err != nil {
 		return gone(ctx, err)
@@ -113,15 +113,27 @@ const maxStartUp = 1 << 20
 // startUp keeps the begin of a log, in which the engine says what memory it
 // takes, and passes all of it on.
 type startUp struct {
-	next io.Writer // nil for nowhere
-	mu   sync.Mutex
-	text bytes.Buffer
+	next   io.Writer                 // nil for nowhere
+	mark   func(name, source string) // nil for nobody
+	mu     sync.Mutex
+	text   bytes.Buffer
+	loaded bool
+}
+
+// loading tells once that the weights are in memory. The line that says so may
+// come on either stream.
+func (u *startUp) loading(text []byte) {
+	if !u.loaded && u.mark != nil && bytes.Contains(text, []byte("Load weight end")) {
+		u.loaded = true
+		u.mark(engine.MarkLoaded, "log: Load weight end")
+	}
 }
 
 // Write never fails for want of a listener.
 func (u *startUp) Write(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.loading(p)
 	if u.text.Len()+len(p) <= maxStartUp {
 		u.text.Write(p)
 	}
@@ -135,6 +147,7 @@ func (u *startUp) Write(p []byte) (int, error) {
 func (u *startUp) line(text string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.loading([]byte(text))
 	if u.text.Len()+len(text) < maxStartUp {
 		u.text.WriteString(text)
 		u.text.WriteByte('\n')

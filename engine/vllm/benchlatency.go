@@ -125,6 +125,9 @@ func (s *benchSession) Run(ctx context.Context, tasks []engine.Task, emit func(e
 				return err
 			}
 			result.Failure = s.redactor().Redact(failureOf(err))
+			if advised, ok := errors.AsType[*StartError](err); ok {
+				result.Hint = advised.Hint()
+			}
 		}
 		if err := emit(result); err != nil {
 			return err
@@ -268,7 +271,7 @@ func latencyArgs(setup engine.Setup, l limits, t engine.StepTask, warmup, runs i
 	args := []string{
 		"bench", "latency", "--model", setup.Model,
 		"--input-len", strconv.Itoa(t.InputLen), "--output-len", strconv.Itoa(t.OutputLen), "--batch-size", strconv.Itoa(t.BatchSize),
-		"--num-iters-warmup", strconv.Itoa(max(warmup, 1)), "--num-iters", strconv.Itoa(max(runs, 1)),
+		"--num-iters-warmup", strconv.Itoa(max(warmup, 0)), "--num-iters", strconv.Itoa(max(runs, 1)),
 		"--output-json", file, "--disable-detokenize",
 	}
 	return append(args, engineArgs(setup, l)...)

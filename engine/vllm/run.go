@@ -65,7 +65,7 @@ func (s *session) task(ctx context.Context, task engine.Task) (engine.Result, er
 		if s.enough(c, runs, counted) {
 			break
 		}
-		if run == warmup {
+		if run == warmup && warmup > 0 {
 			s.setup.Mark(engine.MarkWarm, "answers to the warm-up runs")
 			begin = s.log.mark()
 		}

@@ -12,7 +12,7 @@ type Calculator interface {
 	// Name is short and stands in tables.
 	Name() string
 	// Calculate predicts a run; of m it may look at everything but the
-	// measured sizes. An [*UnknownModelError] says that it has nothing to say.
+	// measured sizes, of which only [Rule] takes the total. An [*UnknownModelError] says that it has nothing to say.
 	Calculate(m Measured) (Prediction, error)
 }
 

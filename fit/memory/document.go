@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -53,6 +54,15 @@ func runOf(d *memprofile.Document) Measured {
 		MaxBatchedTokens: cmp.Or(value(run.MaxNumBatchedTokens), argument(run.EngineArgs, "--max-num-batched-tokens")),
 		MaxSequences:     cmp.Or(value(run.MaxNumSeqs), argument(run.EngineArgs, "--max-num-seqs")),
 		Batch:            value(run.BatchSize), Input: value(run.InputLen), Output: value(run.OutputLen),
+	}
+	if len(info.Architecture) > 0 {
+		var described catalog.Model
+		if err := json.Unmarshal(info.Architecture, &described); err == nil && described.Validate() == nil {
+			m.Architecture = &described
+			if n := value(info.Parameters); n != float64(described.Params().Total) {
+				m.Stated.Parameters = n
+			}
+		}
 	}
 	if q := strings.ToLower(string(cmp.Or(info.Quantization, run.Quantization))); q != "none" {
 		m.Quantization = q
@@ -122,7 +132,7 @@ func (m *Measured) into(part string) **unit.Bytes {
 // takeMeasured takes the sizes that were measured; the remarks name the others.
 func (m *Measured) takeMeasured(d *memprofile.Document) []string {
 	b := &d.MemoryBreakdown
-	m.Total, m.Absolute = b.NetIncreaseBytes, b.TotalMeasuredBytes
+	m.Total, m.Absolute, m.Baseline = b.NetIncreaseBytes, b.TotalMeasuredBytes, b.BaselineBytes
 	engine := strings.ToLower(string(d.EngineMetadata.EngineType))
 	pooled := strings.Contains(engine, "vllm") || strings.Contains(engine, "sglang")
 	m.Preallocates = pooled && d.GPUInfo.GPUType != "cpu"
@@ -159,7 +169,7 @@ func (m *Measured) takeAll(d *memprofile.Document) {
 	if foreign && d.GPUInfo.GPUType == "cuda" {
 		scale = 1e9 / (1 << 30) // the file printed GiB as GB
 	}
-	m.Absolute = scaled(b.TotalMeasuredBytes, scale)
+	m.Absolute, m.Baseline = scaled(b.TotalMeasuredBytes, scale), scaled(b.BaselineBytes, scale)
 	m.Total = m.Absolute
 	var sum unit.Bytes
 	for _, p := range b.Parts {
@@ -221,15 +231,15 @@ func FromRow(source string, row memprofile.MeasuredRow, compat bool) (Measured, 
 		}
 		return b
 	}
-	m.Absolute = size("total", row.TotalGB)
+	m.Absolute, m.Baseline = size("total", row.TotalGB), size("baseline", row.BaselineGB)
 	if compat {
 		m.Total = m.Absolute
 		m.Weights, m.KVCache = size("weights", row.WeightsGB), size("KV cache", row.KVGB)
 		m.Activations, m.Overhead = size("activations", row.ActivationsGB), size("overhead", row.OverheadGB)
 		return m, nil
 	}
-	if baseline := size("baseline", row.BaselineGB); baseline != nil && m.Absolute != nil {
-		net := *m.Absolute - *baseline
+	if m.Baseline != nil && m.Absolute != nil {
+		net := *m.Absolute - *m.Baseline
 		m.Total = &net
 	}
 	return m, []string{"weights, KV cache, activations, overhead: the table does not say whether they were measured"}

@@ -1,6 +1,8 @@
 package memory_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/cost"
 	"github.com/llmprof/llmprof/cost/llmsizer"
+	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/fit/memory"
 	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/format/memprofile"
@@ -274,3 +277,167 @@ func TestRecorded(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// TestStated: what the user states counts for ours, with the model's own sizes
+// in its blanks.
+func TestStated(t *testing.T) {
+	c := builtin(t)
+	base, _ := memory.FromDocument("x.json", cardDocument(), false)
+	calculate := func(stated deploy.Stated) (memory.Prediction, error) {
+		m := base
+		m.Stated = stated
+		r := memory.Judge([]memory.Measured{m}, []memory.Calculator{memory.Ours(c, cost.Settings{})}, memory.Options{Catalog: c})
+		var p memory.Prediction
+		if missed := r.Summaries[0].Missed; len(missed) > 0 {
+			return p, missed[0].Err
+		}
+		for _, found := range r.Verdicts[0].Comparisons {
+			v := found.Calculated
+			switch found.Component {
+			case memory.Weights:
+				p.Weights = &v
+			case memory.KVCache:
+				p.KVCache = &v
+			case memory.KVCapacity:
+				p.KVCapacity = &v
+			}
+		}
+		p.Notes = r.Verdicts[0].Notes
+		return p, nil
+	}
+	plain, err := calculate(deploy.Stated{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stated, err := calculate(deploy.Stated{Parameters: 7e9, KVHeads: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *stated.Weights != 14e9 || 2**stated.KVCache != *plain.KVCache || !strings.Contains(strings.Join(stated.Notes, "\n"), "the stated architecture, what it lacks as in Llama-3.1-8B") {
+		t.Errorf("weights %v, cache %v of %v, notes %q", *stated.Weights, *stated.KVCache, *plain.KVCache, stated.Notes)
+	}
+	if more := *stated.KVCapacity - *plain.KVCapacity; more < *plain.Weights-14e9-1e8 || more > *plain.Weights-14e9+1e8 {
+		t.Errorf("%v of room more, the weights are %v smaller", more, *plain.Weights-14e9)
+	}
+	if _, err := calculate(deploy.Stated{KVHeads: 5}); err == nil || !strings.Contains(err.Error(), "not a multiple of num_kv_heads 5") {
+		t.Errorf("what makes no model: %v", err)
+	}
+	d := cardDocument()
+	described, err := c.Model("Llama-3.1-8B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.ModelInfo.Architecture, err = json.Marshal(described); err != nil {
+		t.Fatal(err)
+	}
+	params := 7e9
+	for why, want := range map[string]float64{"those of the architecture": 0, "stated ones": params} {
+		n := float64(described.Params().Total)
+		if want > 0 {
+			n = want
+		}
+		d.ModelInfo.Parameters = &n
+		if m, _ := memory.FromDocument("x.json", d, false); m.Stated != (deploy.Stated{Parameters: want}) {
+			t.Errorf("%s: %+v", why, m.Stated)
+		}
+	}
+}
+
+// TestUnknownModel: a profile that holds the architecture of a model is judged
+// by ours, whether the catalog knows it or not.
+func TestUnknownModel(t *testing.T) {
+	c := builtin(t)
+	d := cardDocument()
+	own, err := c.Model("Llama-3.1-8B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.ModelInfo.Name = "example-org/of-my-own"
+	described := own.Clone()
+	described.Name, described.HubID, described.Aliases = "of-my-own", "example-org/of-my-own", nil
+	if d.ModelInfo.Architecture, err = json.Marshal(described); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := memprofile.Write(&file, d); err != nil {
+		t.Fatal(err)
+	}
+	read, _, err := memprofile.Read("x.json", &file, format.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := memory.FromDocument("x.json", read, false)
+	r := memory.Judge([]memory.Measured{m}, []memory.Calculator{memory.Ours(c, cost.Settings{})}, memory.Options{Catalog: c})
+	if len(r.Verdicts) != 1 {
+		t.Fatalf("%+v", r.Summaries)
+	}
+	if off := *of(t, r.Verdicts[0], memory.Weights).OfMeasured; math.Abs(off) > 0.01 {
+		t.Errorf("weights are off by %g %%", off)
+	}
+	d.ModelInfo.Architecture = nil
+	m, _ = memory.FromDocument("x.json", d, false)
+	r = memory.Judge([]memory.Measured{m}, []memory.Calculator{memory.Ours(c, cost.Settings{})}, memory.Options{Catalog: c})
+	if len(r.Verdicts) != 0 || len(r.Summaries[0].Missed) != 1 {
+		t.Errorf("without it: %+v", r)
+	}
+}
+
+// TestHostCache: a profile of vLLM on a CPU is held to calculators by what can
+// be compared, however much it has set aside.
+func TestHostCache(t *testing.T) {
+	d := cardDocument()
+	pool, used := unit.Bytes(500e9), 41_408
+	d.GPUInfo.GPUType = "cpu"
+	d.MemoryBreakdown.Parts[1].Bytes, d.KVCache.Bytes, d.KVCache.UsedTokens = &pool, &pool, &used
+	d.KVCache.Blocks, d.KVCache.Tokens = nil, to(5_000_000)
+	m, remarks := memory.FromDocument("x.json", d, false)
+	r := memory.Judge([]memory.Measured{m}, []memory.Calculator{memory.Sizer(llmsizer.ScriptV2)}, memory.Options{Catalog: builtin(t)})
+	if len(r.Unusable) != 0 || len(r.Verdicts) != 1 {
+		t.Fatalf("%+v", r)
+	}
+	of(t, r.Verdicts[0], memory.Total)
+	of(t, r.Verdicts[0], memory.Weights)
+	if m.KVCache != nil || !strings.Contains(strings.Join(remarks, "\n"), "only what is touched counts") {
+		t.Errorf("cache %v, remarks %q", m.KVCache, remarks)
+	}
+}
+
+// TestRule: the goldens of LLM Sizer's profiler come out of its rule, from what
+// the profile tells and not from what the catalog knows of the model.
+func TestRule(t *testing.T) {
+	c := builtin(t)
+	for _, test := range []struct {
+		why, file string
+		change    func(*memory.Measured)
+		want      string
+		note      string
+	}{
+		{"with an architecture", "hi.json", nil, "weights 13.40 KV cache 4.29 activations 0.54 overhead 18.77", "the measured 37.00 GB, split: weights high, KV cache high, activations medium"},
+		{"without one: fixed shares, whatever the catalog knows", "lo.json", nil, "weights 24.05 KV cache 7.40 activations 4.44 overhead 1.11", "split: weights low, KV cache low, activations low"},
+		{"sums over the GPUs", "hi.json", func(m *memory.Measured) { m.GPUs = 2 }, "weights 13.40 KV cache 4.30 activations 0.54 overhead 27.62", "high"},
+	} {
+		m, _ := memory.FromDocument(test.file, document(t, test.file), true)
+		if test.change != nil {
+			test.change(&m)
+		}
+		r := memory.Judge([]memory.Measured{m}, []memory.Calculator{memory.Rule()}, memory.Options{Catalog: c})
+		if len(r.Verdicts) != 1 {
+			t.Fatalf("%s: %+v", test.why, r)
+		}
+		v := r.Verdicts[0]
+		var got []string
+		for _, found := range v.Comparisons {
+			got = append(got, fmt.Sprintf("%s %s", found.Component, size(&found.Calculated)))
+		}
+		if text := strings.Join(got, " "); text != test.want || !strings.Contains(v.Notes[0], test.note) {
+			t.Errorf("%s: %s, %q; want %s", test.why, text, v.Notes, test.want)
+		}
+	}
+	m, _ := memory.FromDocument("x.json", cardDocument(), false)
+	m.Absolute = nil
+	if _, err := memory.Rule().Calculate(m); err == nil || !strings.Contains(err.Error(), "it splits the measured peak, and there is none") {
+		t.Errorf("without a peak: %v", err)
+	}
+}
+
+func to[T any](v T) *T { return &v }

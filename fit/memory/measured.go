@@ -5,6 +5,7 @@ import (
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/cost/llmsizer"
+	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/unit"
 )
 
@@ -18,8 +19,10 @@ type Measured struct {
 	Model string
 	// Shape is what the profile tells of the architecture; zeros are unknown.
 	Shape llmsizer.Model
-	// Architecture is the model's own description, if it is known.
+	// Architecture is the model's own description, if it is known. Stated is
+	// what the user says against it, for [Ours].
 	Architecture *catalog.Model
+	Stated       deploy.Stated
 	// WeightDType, ActivationDType and KVDType are empty where unknown.
 	WeightDType, ActivationDType, KVDType catalog.DType
 	// Quantization names the weight format as the engine was told; empty
@@ -46,8 +49,9 @@ type Measured struct {
 	// Batch is the number of sequences, Input and Output their tokens.
 	Batch, Input, Output int
 
-	// Total is the peak above the baseline, Absolute the peak itself.
-	Total, Absolute *unit.Bytes
+	// Total is the peak above the baseline, Absolute the peak itself, Baseline
+	// what was in use before the engine.
+	Total, Absolute, Baseline *unit.Bytes
 	// Weights is what loading the model took.
 	Weights *unit.Bytes
 	// KVCache is what was allocated for the cache, KVUsed the most that was in
@@ -59,6 +63,8 @@ type Measured struct {
 
 	// Faults are what the reader of the profile found wrong with it.
 	Faults []string
+
+	told llmsizer.Model // the shape without what the catalog adds
 }
 
 // tokens is the length of a sequence at its end.
@@ -68,6 +74,7 @@ func (m Measured) gpus() int { return max(m.GPUs, 1) }
 
 // complete fills in what the catalog knows of the model by its id.
 func (m Measured) complete(c *catalog.Catalog) Measured {
+	m.told = m.Shape
 	if m.Architecture == nil && c != nil {
 		if found, err := c.Model(m.Model); err == nil {
 			m.Architecture = found
@@ -134,7 +141,7 @@ func (m Measured) unusable() []string {
 	if most := max(m.Batch, m.MaxSequences); len(reasons) == 0 && most*m.tokens() > maxTokens {
 		say("%d sequences of %d tokens: want at most %d tokens", most, m.tokens(), maxTokens)
 	}
-	for _, part := range append(m.parts(), part{"total", m.Total}, part{"peak", m.Absolute}, part{"KV cache in use", m.KVUsed}) {
+	for _, part := range append(m.parts(), part{"total", m.Total}, part{"peak", m.Absolute}, part{"baseline", m.Baseline}, part{"KV cache in use", m.KVUsed}) {
 		if part.size != nil && (*part.size < 0 || *part.size > maxBytes) {
 			say("%s of %d bytes", part.name, *part.size)
 		}

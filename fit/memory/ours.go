@@ -46,7 +46,11 @@ func (o ours) Calculate(m Measured) (Prediction, error) {
 	if err != nil {
 		return fail(err)
 	}
-	est, err := cost.New(m.Architecture, &device, config, o.settings)
+	model, err := m.Stated.Over(m.Architecture)
+	if err != nil {
+		return fail(err)
+	}
+	est, err := cost.New(model, &device, config, o.settings)
 	if err != nil {
 		return fail(err)
 	}
@@ -109,6 +113,20 @@ func (o ours) predict(m Measured, est *cost.Estimator) (Prediction, error) {
 			return Prediction{}, err
 		}
 	}
+	room := rank.KVBudget()
+	if m.Stated.Parameters > 0 {
+		all, err := m.Stated.Bytes(est.Config())
+		if err != nil {
+			return Prediction{}, err
+		}
+		if out.Weights, err = bytesOf(all / 1e9); err != nil {
+			return Prediction{}, err
+		}
+		room += rank.Weights - *out.Weights/unit.Bytes(n)
+	}
+	if m.Stated != (deploy.Stated{}) {
+		out.Notes = append(out.Notes, "the stated architecture, what it lacks as in "+m.Architecture.Name)
+	}
 	total := *out.Weights + *out.KVCache + *out.Activations + *out.Overhead
 	out.Total = &total
 	out.Notes = append(out.Notes, fmt.Sprintf("a reserve of %v on each GPU is assumed", rank.Reserve))
@@ -121,10 +139,10 @@ func (o ours) predict(m Measured, est *cost.Estimator) (Prediction, error) {
 	if m.Utilization == 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("the engine's share of the device is not known: %g is assumed", est.Config().GPUMemoryUtilization))
 	}
-	if rank.KVBudget() < 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("weights, activations and reserve exceed the usable memory by %v: no KV cache", -rank.KVBudget()))
+	if room < 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("weights, activations and reserve exceed the usable memory by %v: no KV cache", -room))
 		return out, nil
 	}
-	out.KVCapacity, err = times(rank.KVBudget(), n)
+	out.KVCapacity, err = times(room, n)
 	return out, err
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/llmprof/llmprof/catalog"
@@ -64,6 +65,59 @@ func (s sizer) Calculate(m Measured) (Prediction, error) {
 	}
 	if n > 1 {
 		out.Notes = append(out.Notes, fmt.Sprintf("the formula is for one GPU: its figures times %d", n))
+	}
+	return out, nil
+}
+
+// rule is the breakdown of the tool's profiler.
+type rule struct{}
+
+// Rule is the rule by which the profiler of the tool llm-sizer splits a measured
+// total, held to the parts that were measured. It says nothing of the total. It
+// sees what the profile and the user tell of the model, and not the catalog.
+func Rule() Calculator { return rule{} }
+
+// Name is "llm-sizer script-rule".
+func (rule) Name() string { return "llm-sizer script-rule" }
+
+// Calculate splits the total. What the rule computes for one GPU is multiplied.
+func (r rule) Calculate(m Measured) (Prediction, error) {
+	fail := func(err error) (Prediction, error) {
+		return Prediction{}, fmt.Errorf("calculate %s with %s: %w", m.Model, r.Name(), err)
+	}
+	if m.Absolute == nil {
+		return fail(errors.New("it splits the measured peak, and there is none"))
+	}
+	weights, note, err := sizerFormat(m)
+	if err != nil {
+		return fail(err)
+	}
+	reading := llmsizer.Reading{
+		PeakGB: float64(*m.Absolute) / 1e9, Model: m.told, Weights: weights, Activations: m.ActivationDType, KV: m.KVDType,
+		Batch: m.Batch, Tokens: m.tokens(), GPUs: m.gpus(),
+	}
+	if m.Baseline != nil {
+		reading.BaselineGB = float64(*m.Baseline) / 1e9
+	}
+	parts, err := llmsizer.Split(reading)
+	if err != nil {
+		return fail(err)
+	}
+	out := Prediction{Notes: []string{fmt.Sprintf("the measured %.2f GB, split: weights %s, KV cache %s, activations %s", parts.NetGB, parts.Weights.Confidence, parts.KVCache.Confidence, parts.Activations.Confidence)}}
+	if note != "" {
+		out.Notes = append(out.Notes, note)
+	}
+	for _, part := range []struct {
+		into **unit.Bytes
+		part llmsizer.Part
+	}{{&out.Weights, parts.Weights}, {&out.KVCache, parts.KVCache}, {&out.Activations, parts.Activations}, {&out.Overhead, parts.Overhead}} {
+		gb := part.part.GB
+		if part.part.Confidence == llmsizer.High {
+			gb *= float64(m.gpus())
+		}
+		if *part.into, err = bytesOf(gb); err != nil {
+			return fail(err)
+		}
 	}
 	return out, nil
 }

@@ -34,7 +34,7 @@ func readForeign(name string, top format.Node) (*Document, []string, error) {
 	a.parts()
 	a.times()
 	if m := d.MemoryMeasurements; m.Peak.total() == nil && m.Baseline.total() == nil && m.PostWarmup.total() == nil {
-		if _, known := d.MemoryBreakdown.sum(); known == 0 {
+		if _, known := Sum(d.MemoryBreakdown.Parts); known == 0 {
 			return nil, nil, &format.Error{File: name, Err: noMemoryError{}}
 		}
 	}
@@ -252,7 +252,7 @@ func (a *adoption) overhead(size *GB, level Confidence, mixed bool) {
 	}
 	part := Part{Name: PartOverhead, Confidence: a.level(level), Source: "residual", Bytes: a.bytes(size, a.gb)}
 	net := difference(a.d.MemoryMeasurements.Peak.total(), a.d.MemoryMeasurements.Baseline.total())
-	if sum, _ := a.d.MemoryBreakdown.sum(); mixed && net != nil {
+	if sum, _ := Sum(a.d.MemoryBreakdown.Parts); mixed && net != nil {
 		rest := max(*net-sum, 0)
 		part.Bytes, part.Note = &rest, "the increase without the parts before it"
 		a.warn("memory_breakdown.framework_overhead_gb %g is the increase less figures of another unit or of one device: taken as %s", float64(*size), inGB(rest))

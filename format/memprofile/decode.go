@@ -98,14 +98,19 @@ func (d *decoder) list(n format.Node, v reflect.Value) error {
 	list := reflect.MakeSlice(v.Type(), 0, n.Len())
 	for _, child := range n.Elements() {
 		element := reflect.New(v.Type().Elem()).Elem()
+		gaps := element.Kind() == reflect.Pointer // a figure of a series that is missing keeps its place
 		if child.Kind() == format.Null {
-			return child.Errorf("want a value, got null")
+			if !gaps {
+				return child.Errorf("want a value, got null")
+			}
+			list = reflect.Append(list, element)
+			continue
 		}
 		ok, err := d.decode(child, element)
 		if err != nil {
 			return err
 		}
-		if ok {
+		if ok || gaps {
 			list = reflect.Append(list, element)
 		}
 	}

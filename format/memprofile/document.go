@@ -103,6 +103,9 @@ type ModelInfo struct {
 	Quantization       Text        `json:"quantization"`
 	WeightsBytes       *unit.Bytes `json:"weights_bytes"` // of the whole model
 	ArchitectureSource Text        `json:"architecture_source"`
+	// Architecture is the whole description as the catalog has it, an object;
+	// with it the profile can be held to calculators anywhere.
+	Architecture json.RawMessage `json:"architecture"`
 }
 
 // BenchmarkParameters is what was run.
@@ -163,8 +166,11 @@ type Part struct {
 	Name string `json:"part"`
 	// Bytes of all the engine's devices together; nil where not measured,
 	// and Note says why.
-	Bytes      *unit.Bytes `json:"bytes"`
-	Confidence Confidence  `json:"confidence"`
+	Bytes *unit.Bytes `json:"bytes"`
+	// RoundingBytes is what the last digits of the figure may hide, over all
+	// devices; nil where that is not known.
+	RoundingBytes *unit.Bytes `json:"rounding_bytes"`
+	Confidence    Confidence  `json:"confidence"`
 	// Source tells where the figure comes from: "log", "checkpoint", "formula".
 	Source Text `json:"source"`
 	Note   Text `json:"note"`
@@ -187,7 +193,9 @@ type MemoryBreakdown struct {
 	ActivationsBytes       *unit.Bytes `json:"activations_bytes"`
 	CUDAGraphsBytes        *unit.Bytes `json:"cuda_graphs_bytes"`
 	FrameworkOverheadBytes *unit.Bytes `json:"framework_overhead_bytes"`
-	// UnexplainedBytes is the increase that no known part accounts for.
+	// UnexplainedBytes is the increase that no known part accounts for, so that
+	// parts and it always sum to the increase; negative where the parts exceed
+	// it, be it by what their rounding hides.
 	UnexplainedBytes *unit.Bytes `json:"unexplained_bytes"`
 
 	TotalMeasuredGB     *GB `json:"total_measured_gb"`
@@ -283,7 +291,7 @@ type MemoryPoint struct {
 	MaxUsedGB    *GB       `json:"max_used_gb"`
 	MeanUsedGB   *GB       `json:"mean_used_gb"`
 	StddevUsedGB *GB       `json:"stddev_used_gb"` // of a sample, 0 for one device
-	NumGPUs      *int      `json:"num_gpus"`
+	NumGPUs      *int      `json:"num_gpus"`       // 0 on a CPU
 	PerGPU       []GPUUsed `json:"per_gpu_details"`
 }
 
@@ -295,42 +303,55 @@ type GPUUsed struct {
 	Name         Text        `json:"name"`
 	UsedBytes    *unit.Bytes `json:"used_bytes"`
 	TotalBytes   *unit.Bytes `json:"total_bytes"`   // what the device has
-	ProcessBytes *unit.Bytes `json:"process_bytes"` // of the engine's processes
-	UsedGB       *GB         `json:"used_gb"`
-	TotalGB      *GB         `json:"total_gb"`
+	ProcessBytes *unit.Bytes `json:"process_bytes"` // see Timeline.ProcessScope
+	// ProcessPeakBytes is the sum of the most that each of the engine's
+	// processes has held so far by the kernel's account: an upper bound of what
+	// they held together, between two readings as well.
+	ProcessPeakBytes *unit.Bytes `json:"process_peak_bytes"`
+	UsedGB           *GB         `json:"used_gb"`
+	TotalGB          *GB         `json:"total_gb"`
 }
 
-// Timeline is the whole series of samples.
+// Timeline is the series of samples: of a run on an engine of its own all of
+// them, of a later one those before the engine's start and those of the run.
 type Timeline struct {
-	Source   Text             `json:"source"`
-	Interval *float64         `json:"interval_s"`
-	RateHz   *float64         `json:"rate_hz"` // samples per second that were reached, in Hz
-	Devices  []DeviceTimeline `json:"devices"`
+	Source Text `json:"source"`
+	// Interval is the middle time between two neighbours of the samples listed,
+	// RateHz how many of them there are in a second, of the device with the
+	// fewest.
+	Interval *float64 `json:"interval_s"`
+	RateHz   *float64 `json:"rate_hz"`
+	// ProcessScope says whose memory process_bytes is.
+	ProcessScope Text             `json:"process_scope"`
+	Devices      []DeviceTimeline `json:"devices"`
 }
 
 // DeviceTimeline is the series of one device: lists of equal length, or nil
-// where that figure was not measured.
+// where that figure was never measured. A sample that lacks a figure has nil
+// in its place.
 type DeviceTimeline struct {
-	Index        *int         `json:"index"`
-	UUID         Text         `json:"uuid"`
-	Name         Text         `json:"name"`
-	At           []float64    `json:"at_s"`
-	UsedBytes    []unit.Bytes `json:"used_bytes"`
-	ProcessBytes []unit.Bytes `json:"process_bytes"`
-	PowerW       []float64    `json:"power_w"`
-	Utilization  []float64    `json:"utilization"` // share of the time, 0 to 1
+	Index        *int          `json:"index"`
+	UUID         Text          `json:"uuid"`
+	Name         Text          `json:"name"`
+	At           []float64     `json:"at_s"`
+	UsedBytes    []*unit.Bytes `json:"used_bytes"`
+	ProcessBytes []*unit.Bytes `json:"process_bytes"`
+	PowerW       []*float64    `json:"power_w"`
+	Utilization  []*float64    `json:"utilization"` // share of the time, 0 to 1
 }
 
 // GPUInfo is what is known of the devices.
 type GPUInfo struct {
 	GPUType    Text     `json:"gpu_type"` // cuda, rocm, cpu or unknown
-	NumGPUs    *int     `json:"num_gpus"` // of the engine
+	NumGPUs    *int     `json:"num_gpus"` // of the engine; 0 on a CPU
 	SystemGPUs *int     `json:"system_gpus"`
 	Names      []string `json:"names"`
 	Sampler    Text     `json:"sampler"`
-	// TotalMemoryBytes of the engine's devices together.
+	// TotalMemoryBytes of the engine's GPUs together.
 	TotalMemoryBytes *unit.Bytes `json:"total_gpu_memory_bytes"`
 	TotalMemoryGB    *GB         `json:"total_gpu_memory_gb"` // derived
+	// HostMemoryBytes is what the host has, for an engine on its CPU.
+	HostMemoryBytes *unit.Bytes `json:"host_memory_bytes"`
 }
 
 // EngineMetadata is what is known of the engine.

@@ -46,7 +46,7 @@ func full() *memprofile.Document {
 	}}
 	point := func(used unit.Bytes, at float64, marker memprofile.Text) *memprofile.MemoryPoint {
 		return &memprofile.MemoryPoint{At: &at, Marker: marker, PerGPU: []memprofile.GPUUsed{{
-			Device: to(0), UUID: "GPU-1", Name: "NVIDIA GeForce RTX 4090", UsedBytes: &used, TotalBytes: to(unit.Bytes(25250627584)), ProcessBytes: to(used / 2),
+			Device: to(0), UUID: "GPU-1", Name: "NVIDIA GeForce RTX 4090", UsedBytes: &used, TotalBytes: to(unit.Bytes(25250627584)), ProcessBytes: to(used / 2), ProcessPeakBytes: to(used),
 		}}}
 	}
 	d.MemoryMeasurements = memprofile.MemoryMeasurements{
@@ -54,7 +54,7 @@ func full() *memprofile.Document {
 		Peak: point(22_726_564_864, 12.5, "highest sample"),
 	}
 	part := func(name string, size unit.Bytes, c memprofile.Confidence) memprofile.Part {
-		return memprofile.Part{Name: name, Bytes: &size, Confidence: c, Source: "log", Note: "n"}
+		return memprofile.Part{Name: name, Bytes: &size, RoundingBytes: to(unit.Bytes(11e6)), Confidence: c, Source: "log", Note: "n"}
 	}
 	d.MemoryBreakdown.Parts = []memprofile.Part{
 		part(memprofile.PartWeights, 16_060_522_496, memprofile.High), part(memprofile.PartKVCache, 5_427_429_376, memprofile.High),
@@ -63,9 +63,9 @@ func full() *memprofile.Document {
 	}
 	d.MemoryBreakdown.EstimationMethod, d.MemoryBreakdown.Notes = "measured", []string{"a"}
 	d.KVCache = memprofile.KVCache{Blocks: to(2588), BlockSize: to(16), UsedTokens: to(8192), Source: "log"}
-	d.MemoryTimeline = &memprofile.Timeline{Source: "nvml", Interval: to(0.1), RateHz: to(10.0), Devices: []memprofile.DeviceTimeline{{
-		Index: to(0), UUID: "GPU-1", Name: "NVIDIA GeForce RTX 4090", At: []float64{0, 0.1}, UsedBytes: []unit.Bytes{1_000_000, 22_726_564_864},
-		ProcessBytes: []unit.Bytes{0, 5}, PowerW: []float64{30, 300.5}, Utilization: []float64{0, 1},
+	d.MemoryTimeline = &memprofile.Timeline{Source: "nvml", Interval: to(0.1), RateHz: to(10.0), ProcessScope: "all", Devices: []memprofile.DeviceTimeline{{
+		Index: to(0), UUID: "GPU-1", Name: "NVIDIA GeForce RTX 4090", At: []float64{0, 0.1}, UsedBytes: []*unit.Bytes{to(unit.Bytes(1_000_000)), to(unit.Bytes(22_726_564_864))},
+		ProcessBytes: []*unit.Bytes{nil, to(unit.Bytes(5))}, PowerW: []*float64{to(30.0), to(300.5)}, Utilization: []*float64{to(0.0), nil},
 	}}}
 	d.CalculatorComparison = json.RawMessage(`{"note":"none"}`)
 	d.GPUInfo = memprofile.GPUInfo{
@@ -233,6 +233,24 @@ func TestFaults(t *testing.T) {
 			*d.MemoryMeasurements.Baseline.PerGPU[0].UsedBytes = 1e9
 		}, "parts exceed increase"},
 		{"rounding is no fault", func(d *memprofile.Document) { *d.MemoryBreakdown.Parts[4].Bytes += 45e6 }, ""},
+		{"nor is what eight devices round together", func(d *memprofile.Document) {
+			*d.MemoryBreakdown.Parts[4].Bytes += 300e6
+			d.MemoryBreakdown.Parts[0].RoundingBytes = to(unit.Bytes(8 * 43e6))
+		}, ""},
+		{"an exact figure has no rounding", func(d *memprofile.Document) {
+			for i := range d.MemoryBreakdown.Parts {
+				d.MemoryBreakdown.Parts[i].RoundingBytes = to(unit.Bytes(0))
+			}
+			*d.MemoryBreakdown.Parts[4].Bytes += 45e6
+		}, "parts exceed total"},
+		{"a cache in the host's memory need not be touched", func(d *memprofile.Document) {
+			d.GPUInfo.GPUType = "cpu"
+			d.MemoryBreakdown.Parts[1].Bytes = to(unit.Bytes(500e9))
+		}, ""},
+		{"weights must", func(d *memprofile.Document) {
+			d.GPUInfo.GPUType = "cpu"
+			d.MemoryBreakdown.Parts[0].Bytes = to(unit.Bytes(500e9))
+		}, "parts exceed total: weights 500.00 GB, activations"},
 		{"a part below zero", func(d *memprofile.Document) { d.MemoryBreakdown.Parts[2].Bytes = to(unit.Bytes(-1e9)) }, "activations is negative: -1.00 GB"},
 		{"no memory in use", func(d *memprofile.Document) {
 			d.MemoryMeasurements.Peak = &memprofile.MemoryPoint{TotalBytes: to(unit.Bytes(0))}
@@ -253,7 +271,7 @@ func TestFaults(t *testing.T) {
 		{"more tokens than there is room for", func(d *memprofile.Document) { d.KVCache.UsedTokens, d.KVCache.Tokens = to(41409), to(41408) }, "KV cache holds 41409 tokens"},
 		{"two sizes of the KV cache", func(d *memprofile.Document) { d.KVCache.Bytes = to(unit.Bytes(5e9)) }, "kv_cache.bytes is 5.00 GB, but the part kv_cache 5.43 GB"},
 		{"a timeline of unequal lists", func(d *memprofile.Document) {
-			d.MemoryTimeline.Devices[0].PowerW = []float64{1}
+			d.MemoryTimeline.Devices[0].PowerW = []*float64{to(1.0)}
 		}, "timeline of device 0 has 2 times, but 1 of power_w"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -366,7 +384,7 @@ func TestRoundTrip(t *testing.T) {
 			d.MemoryBreakdown.Parts[i].Bytes = sizes.Draw(t, "part")
 			d.MemoryBreakdown.Parts[i].Note = words.Draw(t, "note")
 		}
-		used := rapid.SliceOfN(rapid.Map(rapid.Int64Range(0, 1<<45), func(n int64) unit.Bytes { return unit.Bytes(n) }), 0, 5).Draw(t, "series")
+		used := rapid.SliceOfN(sizes, 0, 5).Draw(t, "series")
 		d.MemoryTimeline.Devices[0].UsedBytes, d.MemoryTimeline.Devices[0].At = used, make([]float64, len(used))
 		var b strings.Builder
 		if err := memprofile.Write(&b, d); err != nil {

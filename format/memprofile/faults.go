@@ -2,12 +2,14 @@ package memprofile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/llmprof/llmprof/unit"
 )
 
-// rounding is what two decimals of a GiB hide, for each figure of a sum.
+// rounding is what two decimals of a GiB hide, for each figure of a sum of
+// which the rounding is not known.
 const rounding = unit.Bytes(11e6)
 
 // Faults lists what cannot be true: figures that contradict each other, parts
@@ -29,8 +31,12 @@ func (d *Document) Faults() []string {
 	if below(peak, warm) {
 		report("post_warmup of %s exceeds the peak of %s", inGB(*warm), inGB(*peak))
 	}
-	d.MemoryBreakdown.faults(peak, difference(peak, baseline), report)
-	d.KVCache.faults(d.MemoryBreakdown.bytes(PartKVCache), report)
+	parts, cache := d.MemoryBreakdown.Parts, d.MemoryBreakdown.bytes(PartKVCache)
+	if d.onCPU() { // what is set aside in the host's memory and not touched is not in use
+		parts, cache = without(parts, PartKVCache), nil
+	}
+	faultsOf(parts, peak, difference(peak, baseline), report)
+	d.KVCache.faults(cache, report)
 	if d.MemoryTimeline != nil {
 		d.MemoryTimeline.faults(report)
 	}
@@ -63,9 +69,14 @@ func (p *MemoryPoint) faults(name string, report reporter) {
 	}
 }
 
-func (b *MemoryBreakdown) faults(total, net *unit.Bytes, report reporter) {
+// without is the list of parts but for one.
+func without(parts []Part, name string) []Part {
+	return slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Name == name })
+}
+
+func faultsOf(parts []Part, total, net *unit.Bytes, report reporter) {
 	var terms []string
-	for _, p := range b.Parts {
+	for _, p := range parts {
 		if p.Bytes == nil {
 			continue
 		}
@@ -74,8 +85,8 @@ func (b *MemoryBreakdown) faults(total, net *unit.Bytes, report reporter) {
 			report("%s is negative: %s", p.Name, inGB(*p.Bytes))
 		}
 	}
-	sum, known := b.sum()
-	slack := rounding * unit.Bytes(known)
+	sum, known := Sum(parts)
+	slack := Slack(parts)
 	switch {
 	case known == 0:
 	case total != nil && sum > *total+slack:
@@ -110,14 +121,13 @@ func (t *Timeline) faults(report reporter) {
 		for _, c := range []struct {
 			name string
 			n    int
-			none bool
 		}{
-			{"used_bytes", len(d.UsedBytes), false},
-			{"process_bytes", len(d.ProcessBytes), d.ProcessBytes == nil},
-			{"power_w", len(d.PowerW), d.PowerW == nil},
-			{"utilization", len(d.Utilization), d.Utilization == nil},
+			{"used_bytes", len(d.UsedBytes)},
+			{"process_bytes", len(d.ProcessBytes)},
+			{"power_w", len(d.PowerW)},
+			{"utilization", len(d.Utilization)},
 		} {
-			if !c.none && c.n != len(d.At) {
+			if c.n != 0 && c.n != len(d.At) {
 				report("timeline of device %d has %d times, but %d of %s", i, len(d.At), c.n, c.name)
 			}
 		}

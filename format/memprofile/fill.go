@@ -53,9 +53,9 @@ func (b *MemoryBreakdown) confidence(name string) Confidence {
 	return ""
 }
 
-// sum of the parts that are known, and how many these are.
-func (b *MemoryBreakdown) sum() (total unit.Bytes, known int) {
-	for _, p := range b.Parts {
+// Sum of the parts that are known, in bytes, and how many these are.
+func Sum(parts []Part) (total unit.Bytes, known int) {
+	for _, p := range parts {
 		if p.Bytes != nil {
 			total += *p.Bytes
 			known++
@@ -63,6 +63,26 @@ func (b *MemoryBreakdown) sum() (total unit.Bytes, known int) {
 	}
 	return total, known
 }
+
+// Slack is by how many bytes the sum of parts may be off for the last digits
+// of their figures.
+func Slack(parts []Part) unit.Bytes {
+	var slack unit.Bytes
+	for _, p := range parts {
+		switch {
+		case p.Bytes == nil:
+		case p.RoundingBytes != nil:
+			slack += *p.RoundingBytes
+		default:
+			slack += rounding
+		}
+	}
+	return slack
+}
+
+// onCPU reports whether the engine computed on the host's processors, and had
+// no device of its own.
+func (d *Document) onCPU() bool { return d.GPUInfo.GPUType == "cpu" }
 
 // total is the memory of a point; nil where it was not measured.
 func (p *MemoryPoint) total() *unit.Bytes {
@@ -103,7 +123,7 @@ func (d *Document) Fill() {
 	d.GPUInfo.Names = listed(d.GPUInfo.Names)
 	d.GPUInfo.TotalMemoryGB = gb(d.GPUInfo.TotalMemoryBytes)
 	d.LatencyStats.fill(d.BenchmarkParameters)
-	d.MemoryMeasurements.fill()
+	d.MemoryMeasurements.fill(d.onCPU())
 	d.fillKV()
 	d.fillTimeline()
 	d.fillBreakdown()
@@ -125,10 +145,13 @@ func (l *LatencyStats) fill(run BenchmarkParameters) {
 	}
 }
 
-func (m *MemoryMeasurements) fill() {
+func (m *MemoryMeasurements) fill(onCPU bool) {
 	for _, p := range []*MemoryPoint{m.Baseline, m.PostWarmup, m.Peak} {
 		if p != nil {
 			p.fill()
+		}
+		if p != nil && onCPU {
+			p.NumGPUs = new(int)
 		}
 	}
 	m.MemoryIncreaseGB = gb(difference(m.Peak.total(), m.Baseline.total()))
@@ -188,7 +211,7 @@ func (d *Document) fillTimeline() {
 	d.MemoryTimeline.Devices = listed(d.MemoryTimeline.Devices)
 	for i := range d.MemoryTimeline.Devices {
 		t := &d.MemoryTimeline.Devices[i]
-		t.At, t.UsedBytes = listed(t.At), listed(t.UsedBytes)
+		t.At = listed(t.At)
 	}
 }
 
@@ -202,10 +225,9 @@ func (d *Document) fillBreakdown() {
 	b.ActivationsBytes, b.CUDAGraphsBytes = b.bytes(PartActivations), b.bytes(PartCUDAGraphs)
 	b.FrameworkOverheadBytes, b.KVCacheUsedBytes = b.bytes(PartOverhead), d.KVCache.UsedBytes
 	b.UnexplainedBytes = nil
-	if sum, known := b.sum(); b.NetIncreaseBytes != nil && known > 0 {
-		if rest := *b.NetIncreaseBytes - sum; rest >= 0 {
-			b.UnexplainedBytes = &rest
-		}
+	if sum, known := Sum(b.Parts); b.NetIncreaseBytes != nil && known > 0 {
+		rest := *b.NetIncreaseBytes - sum
+		b.UnexplainedBytes = &rest
 	}
 
 	b.TotalMeasuredGB, b.BaselineGB, b.NetIncreaseGB = gb(b.TotalMeasuredBytes), gb(b.BaselineBytes), gb(b.NetIncreaseBytes)

@@ -78,7 +78,7 @@ func readOurs(name string, top format.Node) (*Document, []string, error) {
 	if !ok {
 		return nil, nil, &format.Error{File: name, Err: errors.New("holds a number that is not finite, which no such document does")}
 	}
-	if err := validate(text); err != nil {
+	if err := validate(text, false); err != nil {
 		return nil, nil, &format.Error{File: name, Err: err}
 	}
 	d := &Document{}

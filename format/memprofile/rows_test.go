@@ -175,7 +175,7 @@ func TestProfileGolden(t *testing.T) {
 	}
 	out.Reset()
 	d, _ := read(t, string(fixture(t, "hi.json")))
-	if err := memprofile.WriteProfileRows(&out, []memprofile.ProfileRow{memprofile.ProfileRowOf(d, "hi.json")}); err != nil {
+	if err := memprofile.WriteProfileRows(&out, []memprofile.ProfileRow{memprofile.ProfileRowOf(memprofile.ValidationRowOf(d, "hi.json"), string(d.Timestamp))}); err != nil {
 		t.Fatal(err)
 	}
 	if head, _, _ := strings.Cut(out.String(), "\n"); !strings.HasSuffix(head, ",latency_ms") || strings.Count(head, ",") != 13 {

@@ -140,14 +140,14 @@ func ValidationRowOf(d *Document, file string) ValidationRow {
 	return row
 }
 
-// ProfileRowOf is the measured half of a row: that of the document kept in
-// file.
-func ProfileRowOf(d *Document, file string) ProfileRow {
-	v := ValidationRowOf(d, file)
+// ProfileRowOf is the row of batch-validate in the columns of validate-profile,
+// with the time of its profile.
+func ProfileRowOf(v ValidationRow, timestamp string) ProfileRow {
 	return ProfileRow{
-		Timestamp: string(d.Timestamp), Profile: file, Model: v.ModelName, ParamsB: v.ParamsB, GPUs: v.GPUs, Batch: v.Batch,
+		Timestamp: timestamp, Profile: v.ProfileFile, Model: v.ModelName, ParamsB: v.ParamsB, GPUs: v.GPUs, Batch: v.Batch,
 		InputLen: v.InputLen, OutputLen: v.OutputLen, TotalGB: v.TotalGB, WeightsGB: v.WeightsGB, KVGB: v.KVGB,
 		ActivationsGB: v.ActivationsGB, OverheadGB: v.OverheadGB, LatencyMs: v.LatencyMs,
+		CalculatorTotalGB: v.CalculatorTotalGB, MatchQuality: v.MatchQuality,
 	}
 }
 

@@ -33,7 +33,7 @@ func Write(w io.Writer, d *Document) error {
 	if err := encoder.Encode(d); err != nil {
 		return fmt.Errorf("write memory profile: %w", err)
 	}
-	if err := validate(text.Bytes()); err != nil {
+	if err := validate(text.Bytes(), true); err != nil {
 		return fmt.Errorf("write memory profile: %w", err)
 	}
 	if _, err := w.Write(text.Bytes()); err != nil {
@@ -43,11 +43,15 @@ func Write(w io.Writer, d *Document) error {
 }
 
 // validate holds a JSON text to the schema; the error names the first place, in
-// alphabetical order, that does not fit.
-func validate(text []byte) error {
+// alphabetical order, that does not fit. Whole wants every key: what is written
+// has them all, while a file of an older minor version may lack some.
+func validate(text []byte, whole bool) error {
 	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaText))
 	if err != nil {
 		return fmt.Errorf("read the schema: %w", err)
+	}
+	if !whole {
+		loosen(schema)
 	}
 	compiler := jsonschema.NewCompiler()
 	if err := compiler.AddResource(schemaURL, schema); err != nil {
@@ -66,6 +70,23 @@ func validate(text []byte) error {
 		return fmt.Errorf("does not fit the schema %s %s: %s", SchemaName, Version, first(bad))
 	}
 	return err
+}
+
+// loosen takes out of a schema which keys an object must have.
+func loosen(schema any) {
+	switch s := schema.(type) {
+	case map[string]any:
+		if _, list := s["required"].([]any); list {
+			delete(s, "required")
+		}
+		for _, below := range s {
+			loosen(below)
+		}
+	case []any:
+		for _, below := range s {
+			loosen(below)
+		}
+	}
 }
 
 // first of the faults in the order of their places: the library has them in

@@ -3,6 +3,8 @@ package memory
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/llmprof/llmprof/format/memprofile"
 	"github.com/llmprof/llmprof/profile"
@@ -28,12 +30,13 @@ type stated struct {
 
 // figure is what an engine states of one part.
 type figure struct {
-	bytes            int64
-	resolution       int64
-	tokens, blocks   int64
-	blockSize        int
-	source, note     string
-	workers, devices int
+	bytes          int64
+	resolution     int64
+	tokens, blocks int64
+	blockSize      int
+	source, note   string
+	estimate       bool // the engine expects it and has not measured it
+	devices        int
 }
 
 // find adds up what the ranks state of a part. A single statement stands for
@@ -57,7 +60,7 @@ func (s stated) find(part string) (figure, bool) {
 	if len(order) == 0 {
 		return figure{}, false
 	}
-	f := figure{workers: len(order), devices: s.devices}
+	f := figure{devices: s.devices}
 	for _, worker := range order {
 		m := best[worker].Memory
 		f.bytes += m.Bytes
@@ -71,6 +74,7 @@ func (s stated) find(part string) (figure, bool) {
 		}
 		f.blockSize = max(f.blockSize, m.BlockSize)
 		f.source = best[worker].Origin
+		f.estimate = f.estimate || best[worker].Extra["estimate"] != nil
 	}
 	if f.source == "" {
 		f.source = "engine"
@@ -93,16 +97,23 @@ func better(a, b *profile.Memory) bool {
 // Breakdown splits the peak. What the engine states has high confidence, what
 // the architecture implies medium; a framework overhead that nobody states is
 // what was in use before loading, or else the remainder, with low confidence.
+// Activations of a larger step than this run's are what the other parts leave.
+// Of a KV cache in the host's memory only what was touched counts.
 func (o *Observation) Breakdown(expected Expected) Breakdown {
 	devices := max(o.Facts.Deploy.WithDefaults().Devices(), 1)
 	said := stated{append(append([]profile.Point(nil), o.Facts.Memory...), o.Result.Memory...), devices}
 	var b Breakdown
 	weights := b.part(memprofile.PartWeights, said, profile.MemoryWeights, expected.Weights, expected)
 	b.kv(said, expected)
+	if o.ruler.byProcess && pooled(o.Facts.Engine) {
+		b.touched()
+	}
 	b.part(memprofile.PartActivations, said, profile.MemoryActivation, expected.Activations, expected)
 	b.graphs(said)
 	b.overhead(o, said, weights)
 	b.loading(o, weights)
+	b.yield(o)
+	b.rounded(o.net())
 	if expected.Note != "" {
 		b.Notes = append(b.Notes, expected.Note)
 	}
@@ -119,12 +130,92 @@ func (o *Observation) net() *int64 {
 	return &n
 }
 
+// pooled tells the engines that set a KV cache aside beforehand, whether it is
+// needed or not.
+func pooled(engine string) bool {
+	return strings.HasPrefix(engine, "vllm") || strings.HasPrefix(engine, "sglang")
+}
+
+// touched takes what a cache in the host's memory has in use for what is
+// resident of it.
+func (b *Breakdown) touched() {
+	p := b.find(memprofile.PartKVCache)
+	if p.Bytes == nil || p.Bytes == b.KV.UsedBytes {
+		return
+	}
+	p.Note = memprofile.Text(fmt.Sprintf("%s are set aside in the host's memory, where only what is touched counts", *p.Bytes))
+	p.Bytes, p.RoundingBytes = b.KV.UsedBytes, nil
+	if p.Bytes == nil {
+		p.Confidence = ""
+		return
+	}
+	p.Note += ": the cache in use stands for it"
+	if b.KV.UsedTokens == nil { // computed for the batch
+		p.Confidence = memprofile.Medium
+	}
+}
+
+// yield takes activations for what the other parts leave where all of them
+// exceed the increase. vLLM states the peak of its largest step, and an
+// architecture implies one; neither need be resident at this run's peak.
+func (b *Breakdown) yield(o *Observation) {
+	p := b.find(memprofile.PartActivations)
+	net := o.net()
+	if net == nil || p.Bytes == nil || p.Confidence == memprofile.High && !strings.HasPrefix(o.Facts.Engine, "vllm") {
+		return
+	}
+	over := b.sum() - unit.Bytes(*net)
+	if over <= memprofile.Slack(b.Parts) || over > *p.Bytes {
+		return
+	}
+	who := "the architecture implies"
+	if p.Confidence == memprofile.High {
+		who = "the engine states"
+	}
+	p.Note = memprofile.Text(fmt.Sprintf("what the other parts leave of the increase; %s %s for the largest step, which this run did not take", who, *p.Bytes))
+	rest := *p.Bytes - over
+	p.Bytes, p.RoundingBytes, p.Confidence, p.Source = &rest, nil, memprofile.Medium, "remainder"
+}
+
+// rounded says so where the parts exceed the increase by no more than the digits
+// that their figures leave out.
+func (b *Breakdown) rounded(net *int64) {
+	if net == nil {
+		return
+	}
+	if over := b.sum() - unit.Bytes(*net); over > 0 && over <= memprofile.Slack(b.Parts) {
+		b.Notes = append(b.Notes, fmt.Sprintf("the engine rounds its figures: the parts exceed the increase by %s", over))
+	}
+}
+
+// sum adds up the parts that are known, in bytes.
+func (b *Breakdown) sum() unit.Bytes {
+	sum, _ := memprofile.Sum(b.Parts)
+	return sum
+}
+
+// find is a part of those that are there.
+func (b *Breakdown) find(name string) *memprofile.Part {
+	return &b.Parts[slices.IndexFunc(b.Parts, func(p memprofile.Part) bool { return p.Name == name })]
+}
+
+// state fills a part in with what the engine says.
+func (b *Breakdown) state(p *memprofile.Part, f figure) {
+	p.Bytes, p.Confidence, p.Source, p.Note = size(f.bytes), memprofile.High, memprofile.Text(f.source), memprofile.Text(f.note)
+	if f.estimate {
+		p.Confidence, p.Note = memprofile.Medium, "estimated by the engine beforehand"
+	}
+	if f.resolution > 0 {
+		p.RoundingBytes = size(f.resolution * int64(f.devices))
+	}
+}
+
 // part adds a part from what the engine states, or else from the architecture.
 func (b *Breakdown) part(name string, said stated, part string, expected *unit.Bytes, e Expected) *unit.Bytes {
 	p := memprofile.Part{Name: name}
 	switch f, ok := said.find(part); {
 	case ok && f.bytes > 0:
-		p.Bytes, p.Confidence, p.Source, p.Note = size(f.bytes), memprofile.High, memprofile.Text(f.source), memprofile.Text(f.note)
+		b.state(&p, f)
 	case expected != nil:
 		p.Bytes, p.Confidence, p.Source = expected, memprofile.Medium, memprofile.Text(e.Source)
 		p.Note = "computed: the engine does not say"
@@ -145,7 +236,7 @@ func (b *Breakdown) kv(said stated, e Expected) {
 	}
 	switch {
 	case ok && f.bytes > 0:
-		p.Bytes, p.Confidence, p.Source, p.Note = size(f.bytes), memprofile.High, memprofile.Text(f.source), memprofile.Text(f.note)
+		b.state(&p, f)
 	case ok && f.tokens > 0 && e.KVPerToken != nil:
 		p.Bytes, p.Confidence, p.Source = size(f.tokens*int64(*e.KVPerToken)), memprofile.Medium, memprofile.Text(f.source)
 		p.Note = memprofile.Text(fmt.Sprintf("%d tokens as the engine says, of %d bytes each by the %s", f.tokens, *e.KVPerToken, e.Source))
@@ -180,9 +271,7 @@ func (b *Breakdown) used(said stated, e Expected) {
 func (b *Breakdown) graphs(said stated) {
 	p := memprofile.Part{Name: memprofile.PartCUDAGraphs, Note: "the engine does not say"}
 	if f, ok := said.find(profile.MemoryGraphs); ok {
-		p = memprofile.Part{
-			Name: memprofile.PartCUDAGraphs, Bytes: size(f.bytes), Confidence: memprofile.High, Source: memprofile.Text(f.source), Note: memprofile.Text(f.note),
-		}
+		b.state(&p, f)
 	}
 	b.Parts = append(b.Parts, p)
 }
@@ -206,9 +295,11 @@ func (b *Breakdown) overhead(o *Observation, said stated, weights *unit.Bytes) {
 	consumed, hasConsumed := said.find(profile.MemoryConsumed)
 	switch {
 	case hasOther:
-		p.Bytes, p.Confidence, p.Source, p.Note = size(other.bytes), memprofile.High, memprofile.Text(other.source), "memory outside the engine's allocator"
+		b.state(&p, other)
+		p.Note = "memory outside the engine's allocator"
 	case hasConsumed && weights != nil && consumed.bytes >= int64(*weights):
-		p.Bytes, p.Confidence, p.Source = size(consumed.bytes-int64(*weights)), memprofile.High, memprofile.Text(consumed.source)
+		consumed.bytes -= int64(*weights)
+		b.state(&p, consumed)
 		p.Note = "what the engine had consumed after loading, without the weights"
 	case o.Started != nil && o.Baseline != nil && o.Started.Total() > o.Baseline.Total():
 		p.Bytes, p.Confidence, p.Source = size(o.Started.Total()-o.Baseline.Total()), memprofile.Medium, memprofile.Text(o.Started.Marker)
@@ -216,12 +307,7 @@ func (b *Breakdown) overhead(o *Observation, said stated, weights *unit.Bytes) {
 	case net == nil:
 		p.Note = "the engine does not say, and memory was not measured"
 	default:
-		rest := *net
-		for _, known := range b.Parts {
-			if known.Bytes != nil {
-				rest -= int64(*known.Bytes)
-			}
-		}
+		rest := *net - int64(b.sum())
 		if rest < 0 {
 			p.Note = "the engine does not say, and nothing remains"
 			break

@@ -14,10 +14,12 @@
 // peak: first into what the engine states of itself, in its log or through its
 // metrics, then into what the architecture implies, and names the remainder as
 // such. The parts sum to the measured peak by construction, and a sum of stated
-// parts that exceeds it is a fault that is shown and not hidden.
+// parts that exceeds it is a fault that is shown and not hidden, but for
+// activations of a larger step than the run's, which are what the others leave.
 //
 // Engines on a CPU have no device of their own: there "used" is the resident
-// memory of the engine's processes, whose baseline is 0.
+// memory of the engine's processes, whose baseline is 0, and of a KV cache that
+// was set aside only what was touched counts.
 //
 //	e, err := memory.Open(ctx, memory.Options{Start: start, Source: source})
 //	o, err := e.Run(ctx, engine.StepTask{BatchSize: 8, InputLen: 512, OutputLen: 512}, 10, 30)

@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -8,7 +10,6 @@ import (
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/format/memprofile"
-	"github.com/llmprof/llmprof/gpu"
 	"github.com/llmprof/llmprof/stat"
 	"github.com/llmprof/llmprof/unit"
 )
@@ -16,7 +17,7 @@ import (
 // Subject says what was measured, as far as the engine does not.
 type Subject struct {
 	// Name is the model's name, Model its architecture; nil where it is not
-	// known. Stated is what the user says of it instead.
+	// known. Stated is what the user says of it, which wins.
 	Name   string
 	Model  *catalog.Model
 	Stated Architecture
@@ -36,19 +37,37 @@ type Subject struct {
 	SystemDevices int
 }
 
-// Expected is what the architecture implies for a task, as far as it is known.
-// err says why a known architecture could not be used; the stated figures stand
-// in for it then.
+// Expected is what the architecture implies for a task, as far as it is known:
+// the stated one, with its blanks filled from the model's. err says why that
+// could not be used; the stated figures stand alone then.
 func (s Subject) Expected(o *Observation) (Expected, error) {
 	d := s.deployed(o)
-	if s.Model != nil {
-		e, err := Expect(s.Model, d, o.Task)
-		if err == nil {
-			return e, nil
-		}
-		return s.stated(d).Expect(o.Task), err
+	alone := s.stated(d).Expect(o.Task)
+	m, err := s.model()
+	if m == nil {
+		return alone, err
 	}
-	return s.stated(d).Expect(o.Task), nil
+	e, err := Expect(m, d, o.Task)
+	if err != nil {
+		return alone, err
+	}
+	if s.Stated.sizes() == (deploy.Stated{}) {
+		return e, nil
+	}
+	if alone.Weights != nil {
+		e.Weights = alone.Weights
+	}
+	e.Source = alone.Source + ", what it lacks as in " + s.Model.Name
+	return e, nil
+}
+
+// model is the model with what is stated of its sizes; nil where it is not
+// known, or where they do not go together.
+func (s Subject) model() (*catalog.Model, error) {
+	if s.Model == nil {
+		return nil, nil
+	}
+	return s.Stated.sizes().Over(s.Model)
 }
 
 // deployed is the deployment as the engine states it, and where it does not, as
@@ -99,7 +118,7 @@ func (o *Observation) Document(s Subject, at time.Time) *memprofile.Document {
 	running := s.deployed(o)
 	expected, err := s.Expected(o)
 	b := o.Breakdown(expected)
-	d.MemoryBreakdown.Parts, d.MemoryBreakdown.Notes = b.Parts, b.Notes
+	d.MemoryBreakdown.Parts, d.MemoryBreakdown.Notes = b.Parts, slices.Concat(b.Notes, o.between())
 	d.MemoryBreakdown.EstimationMethod = "engine_statements_then_architecture"
 	d.KVCache = b.KV
 	d.Metadata.Warnings = append(d.Metadata.Warnings, o.warnings(err)...)
@@ -110,13 +129,31 @@ func (o *Observation) Document(s Subject, at time.Time) *memprofile.Document {
 	d.MemoryMeasurements = memprofile.MemoryMeasurements{
 		Baseline: point(o.Baseline), PostWarmup: point(o.PostWarmup), Peak: point(o.Peak),
 	}
-	d.MemoryTimeline = timeline(&o.Timeline)
+	d.MemoryTimeline = o.timeline()
 	o.devices(&d.GPUInfo, s)
 	d.EngineMetadata = memprofile.EngineMetadata{
 		EngineVersion: memprofile.Text(o.Facts.Version), EngineType: memprofile.Text(o.Facts.Engine), ProfilingMethod: memprofile.Text(s.Method), Libraries: o.Facts.Libraries,
 	}
 	d.Fill()
 	return d
+}
+
+// between says what the engine's processes may have held between two readings,
+// where the kernel knows of more than was read.
+func (o *Observation) between() []string {
+	if o.Peak == nil {
+		return nil
+	}
+	var most int64
+	for _, d := range o.Peak.Devices {
+		if d.ProcessPeak != nil {
+			most += *d.ProcessPeak
+		}
+	}
+	if most <= o.Peak.Total() {
+		return nil
+	}
+	return []string{fmt.Sprintf("peak: between two readings the engine's processes held at most %s, an upper bound: what each of them has held at any time, summed", unit.Bytes(most))}
 }
 
 // warnings are what a reader must know of the whole.
@@ -148,11 +185,19 @@ func (s Subject) modelInfo(d deploy.Config, e Expected) memprofile.ModelInfo {
 		Name: memprofile.Text(s.Name), DType: memprofile.Text(d.DType), Quantization: memprofile.Text(d.Quantization), WeightsBytes: e.Weights,
 		ArchitectureSource: memprofile.Text(e.Source),
 	}
-	if s.Model != nil {
-		n := float64(s.Model.Params().Total)
+	known, _ := s.model() // its error is a warning
+	if known != nil {
+		if text, err := json.Marshal(known); err == nil {
+			m.Architecture = text
+		}
+	} else {
+		known = s.Model
+	}
+	if known != nil {
+		n := float64(known.Params().Total)
 		m.Parameters = &n
-		m.Layers, m.Heads, m.KVHeads = count(int64(s.Model.NumLayers)), count(int64(s.Model.NumHeads)), count(int64(s.Model.NumKVHeads))
-		m.HeadDim, m.HiddenSize = count(int64(s.Model.HeadDim)), count(int64(s.Model.HiddenSize))
+		m.Layers, m.Heads, m.KVHeads = count(int64(known.NumLayers)), count(int64(known.NumHeads)), count(int64(known.NumKVHeads))
+		m.HeadDim, m.HiddenSize = count(int64(known.HeadDim)), count(int64(known.HiddenSize))
 	}
 	// What the user states wins.
 	if s.Stated.Parameters > 0 {
@@ -245,7 +290,7 @@ func point(m *Moment) *memprofile.MemoryPoint {
 	for _, d := range m.Devices {
 		p.PerGPU = append(p.PerGPU, memprofile.GPUUsed{
 			Device: &d.Index, UUID: memprofile.Text(d.UUID), Name: memprofile.Text(d.Name),
-			UsedBytes: size(d.Bytes), TotalBytes: bytesOf(d.Total), ProcessBytes: bytesOf(d.Process),
+			UsedBytes: size(d.Bytes), TotalBytes: bytesOf(d.Total), ProcessBytes: bytesOf(d.Process), ProcessPeakBytes: bytesOf(d.ProcessPeak),
 		})
 	}
 	return p
@@ -258,64 +303,79 @@ func bytesOf(n *int64) *unit.Bytes {
 	return size(*n)
 }
 
-// timeline is every reading; nil where there is none.
-func timeline(t *gpu.Timeline) *memprofile.Timeline {
+// timeline is every sample; nil where there is none.
+func (o *Observation) timeline() *memprofile.Timeline {
+	t := &o.Timeline
 	if len(t.Devices) == 0 {
 		return nil
 	}
-	every := t.Every.Seconds()
-	out := &memprofile.Timeline{Source: memprofile.Text(t.Source), Interval: &every}
+	out := &memprofile.Timeline{Source: memprofile.Text(t.Source)}
+	if interval, rate, ok := o.pace(); ok {
+		out.Interval, out.RateHz = &interval, &rate
+	}
 	for i := range t.Devices {
 		s := &t.Devices[i]
-		rate := s.Rate()
-		if out.RateHz == nil || rate < *out.RateHz {
-			out.RateHz = &rate
-		}
-		d := memprofile.DeviceTimeline{Index: &s.Index, UUID: memprofile.Text(s.UUID), Name: memprofile.Text(s.Name)}
 		l := lists(s.Samples)
-		d.At = l.at
-		d.UsedBytes, d.ProcessBytes = sizes(l.used), sizes(l.process)
-		d.PowerW, d.Utilization = l.power, l.utilization
-		out.Devices = append(out.Devices, d)
+		out.Devices = append(out.Devices, memprofile.DeviceTimeline{
+			Index: &s.Index, UUID: memprofile.Text(s.UUID), Name: memprofile.Text(s.Name), At: l.at,
+			UsedBytes: sizes(l.used), ProcessBytes: sizes(l.process), PowerW: l.power, Utilization: l.utilization,
+		})
+		if l.process != nil {
+			out.ProcessScope = memprofile.Text(scope(t.Source, o.ruler.byProcess))
+		}
 	}
 	return out
 }
 
-func sizes(values []int64) []unit.Bytes {
+// scope says whose memory a source reads as that of processes.
+func scope(source string, byProcess bool) string {
+	switch {
+	case byProcess:
+		return "the engine's processes"
+	case source == SamplerNvidiaSMI:
+		return "all compute processes of the device, whosever, up to a second before"
+	}
+	return "all compute processes of the device, whosever"
+}
+
+func sizes(values []*int64) []*unit.Bytes {
 	if values == nil {
 		return nil
 	}
-	out := make([]unit.Bytes, len(values))
+	out := make([]*unit.Bytes, len(values))
 	for i, v := range values {
-		out[i] = unit.Bytes(v)
+		out[i] = bytesOf(v)
 	}
 	return out
 }
 
-// devices says on what the engine ran.
+// devices says on what the engine ran. A CPU is no device, and its memory that
+// of the host.
 func (o *Observation) devices(g *memprofile.GPUInfo, s Subject) {
 	g.GPUType = "unknown"
 	if s.Vendor != "" {
 		g.GPUType = memprofile.Text(s.Vendor)
 	}
 	g.Sampler = memprofile.Text(o.Source)
-	g.SystemGPUs = count(int64(s.SystemDevices))
-	n := len(o.Timeline.Devices)
-	g.NumGPUs = count(int64(n))
-	var total int64
+	var total *unit.Bytes
 	for i := range o.Timeline.Devices {
 		series := &o.Timeline.Devices[i]
 		if series.Name != "" {
 			g.Names = append(g.Names, series.Name)
 		}
-		if series.MemoryTotal == nil {
-			n = 0
-			continue
+		switch {
+		case series.MemoryTotal == nil || i > 0 && total == nil:
+			total = nil
+		case i == 0:
+			total = size(*series.MemoryTotal)
+		default:
+			*total += unit.Bytes(*series.MemoryTotal)
 		}
-		total += *series.MemoryTotal
 	}
-	if n > 0 {
-		g.TotalMemoryBytes = size(total)
+	if o.ruler.byProcess {
+		g.GPUType, g.NumGPUs, g.HostMemoryBytes = "cpu", new(int), total
+	} else {
+		g.NumGPUs, g.SystemGPUs, g.TotalMemoryBytes = count(int64(len(o.Timeline.Devices))), count(int64(s.SystemDevices)), total
 	}
 	if len(g.Names) == 0 && strings.TrimSpace(o.Facts.Device.Reported) != "" {
 		g.Names = []string{o.Facts.Device.Reported}

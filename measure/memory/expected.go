@@ -30,10 +30,10 @@ type Expected struct {
 // deployment that cannot be laid out is an error.
 func Expect(m *catalog.Model, d deploy.Config, task engine.StepTask) (Expected, error) {
 	// Sizes do not depend on what the device is: any that knows all formats
-	// will do.
+	// and can be joined will do.
 	device := &catalog.Device{
 		Name: "any device", Memory: catalog.Quantity{Value: math.MaxInt32}, Bandwidth: catalog.Quantity{Value: 1},
-		Peaks: map[catalog.DType]catalog.Quantity{},
+		PCIe: catalog.Quantity{Value: 1}, InterNode: catalog.Quantity{Value: 1}, Peaks: map[catalog.DType]catalog.Quantity{},
 	}
 	for _, t := range catalog.DTypes() {
 		device.Peaks[t] = catalog.Quantity{Value: 1}
@@ -61,13 +61,17 @@ func Expect(m *catalog.Model, d deploy.Config, task engine.StepTask) (Expected, 
 	return e, nil
 }
 
-// Architecture is what a user states of a model that is not known otherwise; 0
-// is not stated.
+// Architecture is what a user states of a model; 0 is not stated.
 type Architecture struct {
 	// Parameters is a count.
-	Parameters                                    float64
-	Layers, Heads, KVHeads, HeadDim, HiddenSize   int
-	WeightBytes, KVElementBytes, ActivationsBytes float64 // bytes of one element
+	Parameters                                  float64
+	Layers, Heads, KVHeads, HeadDim, HiddenSize int
+	WeightBytes, KVElementBytes                 float64 // bytes of one element
+}
+
+// sizes are the figures without those of elements.
+func (a Architecture) sizes() deploy.Stated {
+	return deploy.Stated{Parameters: a.Parameters, Layers: a.Layers, Heads: a.Heads, KVHeads: a.KVHeads, HeadDim: a.HeadDim, HiddenSize: a.HiddenSize}
 }
 
 // Expect computes what can be computed from the few figures that are stated.
@@ -82,22 +86,15 @@ func (a Architecture) Expect(task engine.StepTask) Expected {
 	if a.Parameters > 0 && a.WeightBytes > 0 {
 		e.Weights = size(a.Parameters * a.WeightBytes)
 	}
-	heads, dim := a.KVHeads, a.HeadDim
-	if dim == 0 && a.Heads > 0 {
-		dim = a.HiddenSize / a.Heads
-	}
-	if heads == 0 {
-		heads = a.Heads
-	}
-	width := heads * dim
-	if width == 0 {
-		width = a.HiddenSize
-	}
-	if a.KVHeads == 0 && width > 0 {
+	elements, bound := a.sizes().KVElements(1)
+	switch {
+	case bound:
 		e.Note = "KV heads are not stated: the KV cache of full attention is an upper bound"
+	case elements == 0 && a.KVHeads > 0 && a.Layers > 0:
+		e.Note = "the size of a KV head is not stated, nor the heads that it follows from: the KV cache is not computed"
 	}
-	if a.Layers > 0 && width > 0 && a.KVElementBytes > 0 {
-		token := 2 * float64(a.Layers) * float64(width) * a.KVElementBytes
+	if elements > 0 && a.KVElementBytes > 0 {
+		token := elements * a.KVElementBytes
 		e.KVPerToken = size(token)
 		e.KVBatch = size(token * float64(task.BatchSize) * float64(task.InputLen+task.OutputLen))
 	}

@@ -24,6 +24,9 @@ type Options struct {
 	// Keep picks the devices of the engine from all that the source reads; nil
 	// keeps all.
 	Keep func(gpu.Reading) bool
+	// Each is called with every snapshot, of all devices of the source and one
+	// at a time, until Close returns; nil for no call.
+	Each func(gpu.Snapshot)
 	// Every is the time between two readings. Default 100 ms.
 	Every time.Duration
 	// Settle is how long the devices are read before the engine starts, and
@@ -41,7 +44,7 @@ type Options struct {
 type Experiment struct {
 	opts      Options
 	recording *gpu.Recording
-	source    string
+	source    *watched // nil where memory is not sampled
 	session   engine.Session
 	began     time.Time // of the engine's start
 	started   time.Time // its end
@@ -90,8 +93,8 @@ func Open(ctx context.Context, opts Options) (*Experiment, error) {
 	}
 	e := &Experiment{opts: opts}
 	if opts.Source != nil {
-		e.source = opts.Source.Name()
-		e.recording = gpu.Record(context.WithoutCancel(ctx), opts.Source, gpu.RecordOptions{Every: opts.Every, Keep: opts.Keep})
+		e.source = &watched{Source: opts.Source, each: opts.Each, over: make(chan struct{})}
+		e.recording = gpu.Record(context.WithoutCancel(ctx), e.source, gpu.RecordOptions{Every: opts.Every, Keep: opts.Keep})
 		if err := e.first(ctx); err != nil {
 			_, _ = e.recording.Stop() // its error is the one at hand
 			return nil, err
@@ -114,9 +117,55 @@ func (e *Experiment) first(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &SamplerError{e.source, err}
+		return &SamplerError{e.source.Name(), err}
 	}
 	return pause(ctx, e.opts.Settle)
+}
+
+// watched is a source of which is known when it ended by itself.
+type watched struct {
+	gpu.Source
+	each func(gpu.Snapshot) // see [Options]
+	over chan struct{}      // closed then
+	at   time.Time          // when that was
+	err  error              // why; nil where a recording has ended
+	told bool               // the error was returned
+}
+
+// Follow reads the devices as the source does.
+func (w *watched) Follow(ctx context.Context, every time.Duration, take func(gpu.Snapshot)) error {
+	both := take
+	if w.each != nil {
+		both = func(s gpu.Snapshot) {
+			w.each(s)
+			take(s)
+		}
+	}
+	err := w.Source.Follow(ctx, every, both)
+	if ctx.Err() == nil {
+		w.at, w.err = time.Now(), err
+		close(w.over)
+	}
+	return err
+}
+
+// ended is when nothing was read any more; zero where that is not so.
+func (w *watched) ended() time.Time {
+	select {
+	case <-w.over:
+		return w.at
+	default:
+		return time.Time{}
+	}
+}
+
+// fault is why the source ended, returned once; nil where it has not failed.
+func (w *watched) fault() error {
+	if w.ended().IsZero() || w.err == nil || w.told {
+		return nil
+	}
+	w.told = true
+	return &SamplerError{w.Name(), w.err}
 }
 
 func (e *Experiment) ruler() ruler { return ruler{e.opts.ByProcess} }
@@ -132,7 +181,8 @@ func (e *Experiment) marked(m engine.Mark) {
 func (e *Experiment) Facts() engine.Facts { return e.session.Facts() }
 
 // Run runs one task, warmup runs of it that do not count and then runs, and
-// returns what was seen from before the engine's start until the task's end. An
+// returns what was seen of it: before the engine's start, while it started and
+// until the task's end. The timeline of a later task leaves the start out. An
 // error ends the experiment: the engine is of no more use. A task that the
 // engine could not do is an observation with a Failure.
 func (e *Experiment) Run(ctx context.Context, task engine.StepTask, warmup, runs int) (*Observation, error) {
@@ -150,12 +200,14 @@ func (e *Experiment) Run(ctx context.Context, task engine.StepTask, warmup, runs
 	if result == nil {
 		result = &engine.Result{Task: engine.Task{ID: e.tasks, Step: &task}}
 	}
-	if waited := pause(ctx, e.opts.Every); err == nil {
-		err = waited // a reading of the end
+	if e.recording != nil { // a reading of the end
+		if waited := pause(ctx, e.opts.Every); err == nil {
+			err = waited
+		}
 	}
 	o := &Observation{
 		Facts: e.Facts(), Task: task, Warmup: warmup, Runs: runs, Result: *result, Held: e.tasks - 1,
-		Source: e.source, ruler: e.ruler(), engineBegan: e.began, engineReady: e.started, begin: begin, end: end,
+		ruler: e.ruler(), engineBegan: e.began, engineReady: e.started, begin: begin, end: end,
 	}
 	e.mu.Lock()
 	for _, m := range e.marks {
@@ -165,9 +217,11 @@ func (e *Experiment) Run(ctx context.Context, task engine.StepTask, warmup, runs
 	}
 	e.mu.Unlock()
 	if e.recording != nil {
-		o.Timeline = e.recording.Timeline()
+		o.Source, o.Timeline, o.deaf = e.source.Name(), e.recording.Timeline(), e.source.ended()
+		err = errors.Join(err, e.source.fault())
 	}
 	o.find()
+	o.trim()
 	return o, err
 }
 
@@ -204,7 +258,7 @@ func (e *Experiment) freed(ctx context.Context) int64 {
 			}
 		}
 		left := now - before
-		if left <= e.opts.FreeSlack {
+		if left <= e.opts.FreeSlack || !e.source.ended().IsZero() { // then the last reading says nothing of now
 			return 0
 		}
 		if time.Now().After(deadline) || pause(ctx, e.opts.Every) != nil {
@@ -217,10 +271,8 @@ func (e *Experiment) stop() error {
 	if e.recording == nil {
 		return nil
 	}
-	if _, err := e.recording.Stop(); err != nil {
-		return &SamplerError{e.source, err}
-	}
-	return nil
+	_, _ = e.recording.Stop() // its error is the source's
+	return e.source.fault()
 }
 
 // pause waits.

@@ -23,15 +23,17 @@ import (
 // bank is the memory of made-up devices: engines fill it, and as a source it is
 // read.
 type bank struct {
-	total int64
-	mu    sync.Mutex
-	more  *sync.Cond
-	// used and process are bytes of each device; process may be nil.
-	used, process []int64
-	reads         int // since the last change
-	broken        error
-	over          bool
-	taken         []gpu.Snapshot // all that was handed on
+	total  int64
+	others int64 // what other programs hold of each device, in bytes
+	mu     sync.Mutex
+	more   *sync.Cond
+	// used, process and water are bytes of each device, the last the processes'
+	// high-water marks; process and water may be nil.
+	used, process, water []int64
+	reads                int // since the last change
+	broken               error
+	over                 bool
+	taken                []gpu.Snapshot // all that was handed on
 }
 
 func newBank(used ...int64) *bank {
@@ -56,9 +58,13 @@ func (b *bank) Follow(ctx context.Context, every time.Duration, take func(gpu.Sn
 		}
 		s := gpu.Snapshot{Time: time.Now()}
 		for i, v := range b.used {
+			v += b.others
 			r := gpu.Reading{Index: i, UUID: "GPU-" + strconv.Itoa(i), Name: "Imaginary 9000", MemoryUsed: &v, MemoryTotal: &b.total}
 			if b.process != nil {
 				r.ProcessMemory = &b.process[i]
+			}
+			if b.water != nil {
+				r.ProcessPeak = &b.water[i]
 			}
 			s.Readings = append(s.Readings, r)
 		}
@@ -118,11 +124,14 @@ type machine struct {
 	files  map[string]string
 }
 
-func (*machine) String() string                                               { return "machine" }
-func (*machine) Available(context.Context) error                              { return nil }
-func (*machine) CopyIn(context.Context, string, io.Reader, uint32) error      { return nil }
-func (*machine) Dial(context.Context, int) (net.Conn, error)                  { return nil, errors.ErrUnsupported }
-func (*machine) TempDir(context.Context) (string, func() error, error)        { return "/t", func() error { return nil }, nil }
+func (*machine) String() string                                          { return "machine" }
+func (*machine) Available(context.Context) error                         { return nil }
+func (*machine) CopyIn(context.Context, string, io.Reader, uint32) error { return nil }
+func (*machine) Dial(context.Context, int) (net.Conn, error)             { return nil, errors.ErrUnsupported }
+
+func (*machine) TempDir(context.Context) (string, func() error, error) {
+	return "/t", func() error { return nil }, nil
+}
 func (m *machine) CopyOut(_ context.Context, p string) (io.ReadCloser, error) { return m.open(p) }
 
 func (m *machine) open(path string) (io.ReadCloser, error) {
@@ -191,8 +200,8 @@ type running struct {
 	err    error
 }
 
-func (*running) Stdin() io.WriteCloser    { return nil }
-func (p *running) Stdout() io.Reader      { return p.stdout }
+func (*running) Stdin() io.WriteCloser      { return nil }
+func (p *running) Stdout() io.Reader        { return p.stdout }
 func (p *running) Stop(time.Duration) error { return p.Wait() }
 
 func (p *running) Wait() error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/gpu"
+	"github.com/llmprof/llmprof/stat"
 )
 
 // Observation is what was seen of one task.
@@ -22,7 +23,9 @@ type Observation struct {
 	Marks []engine.Mark
 	// Source names the sampler; empty where memory was not sampled.
 	Source string
-	// Timeline holds every reading since before the engine's start.
+	// Timeline holds the readings since before the engine's start; of a task
+	// after others those before the start and those of its own. Beyond 36,000
+	// of all devices neighbours are merged.
 	Timeline gpu.Timeline
 	// Baseline, PostWarmup and Peak are nil where they were not read.
 	Baseline, PostWarmup, Peak *Moment
@@ -32,6 +35,7 @@ type Observation struct {
 
 	ruler                                ruler
 	engineBegan, engineReady, begin, end time.Time
+	deaf                                 time.Time // when the sampler ended by itself; zero where it did not
 }
 
 // Moment is the memory at one time. Of a peak, each device has a time of its
@@ -56,6 +60,10 @@ type Device struct {
 	// Total is what the device has, Process what the engine's processes hold, in
 	// bytes; nil where not known.
 	Total, Process *int64
+	// ProcessPeak is, of a peak, the sum of the most that each of the processes
+	// has held by the kernel's account, in bytes; nil where not known, and where
+	// it was reached before the task.
+	ProcessPeak *int64
 	// At is the time of the reading since the begin of the timeline.
 	At time.Duration
 }
@@ -125,10 +133,88 @@ func (o *Observation) find() {
 	o.Baseline = o.moment("before the engine was started", func(device int) (reading, bool) { return o.ruler.at(t, device, o.engineBegan) })
 	o.PostWarmup = o.marked(engine.MarkWarm, engine.MarkReady)
 	o.Started, o.Loaded = o.marked(engine.MarkStarted), o.marked(engine.MarkLoaded)
+	if o.unheard(o.end) {
+		return // it may have held more since
+	}
 	// What other tasks took between the start and this task is not its own. The
 	// last readings of the task come a moment after its end.
 	spans := []span{{o.engineBegan, o.engineReady}, {o.begin, o.end.Add(t.Every)}}
 	o.Peak = o.moment("largest reading while the engine ran", func(device int) (reading, bool) { return o.ruler.largest(t, device, spans) })
+	if o.Peak == nil {
+		return
+	}
+	for i := range o.Peak.Devices {
+		o.Peak.Devices[i].ProcessPeak = o.highWater(i, spans)
+	}
+}
+
+// highWater is the largest sum of the processes' high-water marks on a device
+// within the spans. Marks never fall: of a task after others they tell nothing
+// unless they have risen in it.
+func (o *Observation) highWater(device int, spans []span) *int64 {
+	t := &o.Timeline
+	series := t.Devices[device]
+	var before, highest *int64
+	if o.Held > 0 {
+		spans = spans[1:]
+		if s, ok := series.At(o.begin.Sub(t.Begin)); ok {
+			before = s.Peak
+		}
+	}
+	for _, p := range spans {
+		for _, s := range series.Between(p.from.Sub(t.Begin), p.to.Sub(t.Begin)) {
+			if s.Peak != nil && (highest == nil || *s.Peak > *highest) {
+				highest = s.Peak
+			}
+		}
+	}
+	if highest != nil && before != nil && *highest <= *before {
+		return nil
+	}
+	return highest
+}
+
+// maxSamples bounds the samples of a timeline, those of all devices together.
+const maxSamples = 36000
+
+// trim leaves of the timeline what belongs to the task, within bounds.
+func (o *Observation) trim() {
+	t := &o.Timeline
+	for i := range t.Devices {
+		s := &t.Devices[i]
+		if o.Held > 0 {
+			before, own := s.Between(0, o.engineBegan.Sub(t.Begin)), s.Between(o.begin.Sub(t.Begin), s.Last)
+			s.Samples = slices.Concat(before, own)
+		}
+		*s = s.Merged(maxSamples / len(t.Devices))
+	}
+}
+
+// pace is the middle time between two neighbours of the samples in the
+// timeline, in seconds, and how many of them there are in a second on the device
+// with the fewest; ok is false for fewer than two. The start that the timeline
+// of a later task lacks is no time between two.
+func (o *Observation) pace() (interval, perSecond float64, ok bool) {
+	var all []float64 // s
+	for _, s := range o.Timeline.Devices {
+		n, sum := 0, 0.0
+		for k := 1; k < len(s.Samples); k++ {
+			from, to := s.Samples[k-1].At, s.Samples[k].At
+			start := o.engineBegan.Sub(o.Timeline.Begin)
+			if o.Held > 0 && from <= start && to > start {
+				continue
+			}
+			gap := (to - from).Seconds()
+			all, n, sum = append(all, gap), n+1, sum+gap
+		}
+		if rate := float64(n) / sum; sum > 0 && (!ok || rate < perSecond) {
+			perSecond, ok = rate, true
+		}
+	}
+	if !ok {
+		return 0, 0, false
+	}
+	return stat.Median(all), perSecond, true
 }
 
 // marked reads the devices at the last mark of the first name of which there is
@@ -137,13 +223,16 @@ func (o *Observation) find() {
 func (o *Observation) marked(names ...string) *Moment {
 	for _, name := range names {
 		for _, m := range slices.Backward(o.Marks) {
-			if m.Name == name {
+			if m.Name == name && !o.unheard(m.At) {
 				return o.moment(m.Source, func(device int) (reading, bool) { return o.ruler.at(&o.Timeline, device, m.At) })
 			}
 		}
 	}
 	return nil
 }
+
+// unheard reports whether the sampler had ended by a time.
+func (o *Observation) unheard(at time.Time) bool { return !o.deaf.IsZero() && at.After(o.deaf) }
 
 // moment reads every device; nil where one was not read.
 func (o *Observation) moment(marker string, read func(device int) (reading, bool)) *Moment {

@@ -6,11 +6,11 @@ import (
 )
 
 // series are the samples of a device as lists of equal length; nil where a
-// figure was not read throughout.
+// figure was never read. A sample that lacks it has nil in its place.
 type series struct {
-	at                                     []float64 // seconds
-	used, process                          []int64   // bytes
-	utilization, power, temperature, clock []float64 // 0..1, W, °C, Hz
+	at                                     []float64  // seconds
+	used, process                          []*int64   // bytes
+	utilization, power, temperature, clock []*float64 // 0..1, W, °C, Hz
 }
 
 // lists takes samples apart.
@@ -28,15 +28,16 @@ func lists(samples []gpu.Sample) series {
 	return l
 }
 
-// column is one figure of all samples; nil unless every sample has it.
-func column[T any](samples []gpu.Sample, of func(gpu.Sample) *T) []T {
-	out := make([]T, 0, len(samples))
-	for _, s := range samples {
-		v := of(s)
-		if v == nil {
-			return nil
-		}
-		out = append(out, *v)
+// column is one figure of all samples; nil where none has it.
+func column[T any](samples []gpu.Sample, of func(gpu.Sample) *T) []*T {
+	out := make([]*T, len(samples))
+	some := false
+	for i, s := range samples {
+		out[i] = of(s)
+		some = some || out[i] != nil
+	}
+	if !some {
+		return nil
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/llmprof/llmprof/engine"
@@ -42,6 +43,10 @@ type Wanted struct {
 	// VisibleSet says that there is one.
 	Visible    string
 	VisibleSet bool
+	// HIP and ROCR are those of HIP_VISIBLE_DEVICES, which on AMD's devices
+	// goes before Visible, and of ROCR_VISIBLE_DEVICES, from whose devices it
+	// picks; nil where they are not set. They mean nothing to NVIDIA's.
+	HIP, ROCR *string
 	// Mark is a variable, "NAME=value", that the engine's processes have in
 	// their environment and no others.
 	Mark string
@@ -57,7 +62,8 @@ type Sampling struct {
 	ByProcess bool
 	// Vendor is "cuda", "rocm" or "cpu"; empty where not known.
 	Vendor string
-	// System is the number of devices of the machine.
+	// System is the number of devices of the machine; 0 where its processes are
+	// sampled and not its devices.
 	System int
 }
 
@@ -117,6 +123,16 @@ func FindSampler(ctx context.Context, place engine.Place, w Wanted) (Sampling, e
 	return Sampling{}, &SamplerError{SamplerAuto, errors.New(strings.Join(tried, "; "))}
 }
 
+// Play takes the readings of a recording in place of a sampler's; of its
+// devices it picks the engine's, as it would of a machine's.
+func Play(ctx context.Context, recording *gpu.Recorded, w Wanted) (Sampling, error) {
+	s := Sampling{Source: recording, ByProcess: w.CPU}
+	if err := s.pick(ctx, w); err != nil {
+		return Sampling{}, &SamplerError{recording.Name(), err}
+	}
+	return s, nil
+}
+
 // visibleError says that the devices asked for are not there.
 type visibleError struct{ error }
 
@@ -132,19 +148,18 @@ func (s *Sampling) pick(ctx context.Context, w Wanted) error {
 	if err != nil {
 		return err
 	}
-	s.System = 0
+	if s.ByProcess {
+		return nil
+	}
 	for _, r := range first.Readings {
 		if r.Parent == "" {
 			s.System++
 		}
 	}
-	if s.ByProcess {
-		return nil
-	}
 	if len(first.Readings) == 0 {
 		return errors.New("it names no device")
 	}
-	visible, err := gpu.Visible(first.Readings, w.Visible, w.VisibleSet)
+	visible, err := w.visible(s.Vendor, first.Readings)
 	if err != nil {
 		return &visibleError{err}
 	}
@@ -162,6 +177,23 @@ func (s *Sampling) pick(ctx context.Context, w Wanted) error {
 	}
 	s.Keep = func(r gpu.Reading) bool { return chosen[identity{r.Index, r.UUID}] }
 	return nil
+}
+
+// visible picks the devices that the engine may use.
+func (w Wanted) visible(vendor string, all []gpu.Reading) ([]gpu.Reading, error) {
+	list, set := w.Visible, w.VisibleSet
+	if vendor != "cuda" {
+		if w.ROCR != nil {
+			var err error
+			if all, err = gpu.Visible(all, *w.ROCR, true); err != nil {
+				return nil, err
+			}
+		}
+		if w.HIP != nil {
+			list, set = *w.HIP, true
+		}
+	}
+	return gpu.Visible(all, list, set)
 }
 
 // once reads a source one time.
@@ -216,31 +248,35 @@ func missing(err error) error {
 	return err
 }
 
-// output is what a program at a place prints.
+// output is what a program at a place prints. It may be closed while it is
+// read, and several times.
 type output struct {
 	process engine.Process
-	ended   bool
+	once    sync.Once
+	err     error // how the process ended
 }
 
 // Read ends with the program's failure where it failed.
 func (o *output) Read(p []byte) (int, error) {
 	n, err := o.process.Stdout().Read(p)
-	if errors.Is(err, io.EOF) && !o.ended {
-		o.ended = true
-		if wait := o.process.Wait(); wait != nil {
+	if errors.Is(err, io.EOF) {
+		if wait := o.wait(); wait != nil {
 			return n, missing(wait)
 		}
 	}
 	return n, err
 }
 
+// wait waits for the process's end.
+func (o *output) wait() error {
+	o.once.Do(func() { o.err = o.process.Wait() })
+	return o.err
+}
+
 // Close ends the program.
 func (o *output) Close() error {
 	err := o.process.Stop(time.Second)
-	if !o.ended {
-		o.ended = true
-		_, _ = io.Copy(io.Discard, o.process.Stdout()) // so that it can end
-		_ = o.process.Wait()                           // it was stopped
-	}
+	_, _ = io.Copy(io.Discard, o.process.Stdout()) // so that it can end
+	_ = o.wait()                                   // it was stopped
 	return err
 }
