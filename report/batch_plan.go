@@ -130,7 +130,7 @@ func planCommands(p campaign.Plan) Table {
 	count := map[string]int{}
 	var lines []string
 	for i := range p.Cells {
-		line := commandLine(p.Cells[i].Command)
+		line := CommandLine(p.Cells[i].Command)
 		if line == "" {
 			continue
 		}
@@ -145,8 +145,8 @@ func planCommands(p campaign.Plan) Table {
 	return t
 }
 
-// commandLine is a command as a POSIX shell takes it.
-func commandLine(argv []string) string {
+// CommandLine is a command as a POSIX shell takes it.
+func CommandLine(argv []string) string {
 	words := make([]string, len(argv))
 	for i, w := range argv {
 		words[i] = w

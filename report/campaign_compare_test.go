@@ -98,7 +98,8 @@ func TestMemoryNoise(t *testing.T) {
 	series := memprofile.DeviceTimeline{}
 	for i := range 105 {
 		series.At = append(series.At, float64(i))
-		series.UsedBytes = append(series.UsedBytes, unit.Bytes(i)<<20)
+		used := unit.Bytes(i) << 20
+		series.UsedBytes = append(series.UsedBytes, &used)
 	}
 	const mib = unit.Bytes(1) << 20
 	for _, v := range []struct {

@@ -199,8 +199,8 @@ func memorySpread(d *memprofile.Document) *unit.Bytes {
 		}
 		var used []float64 // bytes
 		for i, at := range device.At {
-			if at >= *warm.At {
-				used = append(used, float64(series[i]))
+			if at >= *warm.At && series[i] != nil {
+				used = append(used, float64(*series[i]))
 			}
 		}
 		if len(used) < fewest {

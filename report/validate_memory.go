@@ -24,7 +24,7 @@ type MemoryValidationDocument struct {
 	// Compat says that the profiles were read as LLM Sizer reads them.
 	Compat bool `json:"compat"`
 	// Threshold is the error of the total, in percent, up to which a
-	// comparison is not listed; nil for none.
+	// comparison is not listed; nil for none. One without a total is.
 	Threshold *float64 `json:"threshold_pct,omitempty"`
 	// Profiles counts what was read, PassedOver the files that are no memory
 	// profiles.
@@ -153,16 +153,13 @@ type MemoryReading struct {
 	Profiles, PassedOver int
 	Unreadable           []MemoryUnreadableKeys
 	Remarks              []MemoryProfileRemarkKeys
-	// Threshold is the error of the total, in percent, up to which a
-	// comparison is left out of the list; nil for none.
-	Threshold *float64
 }
 
 // MemoryValidation builds the document.
 func MemoryValidation(r memory.Report, in MemoryReading, tool string) MemoryValidationDocument {
 	d := MemoryValidationDocument{
 		Head: NewHead("memory-validation", tool), Scheme: string(r.Scheme), Basis: ofCalculated,
-		Compat: in.Compat, Threshold: in.Threshold, Profiles: in.Profiles, PassedOver: in.PassedOver,
+		Compat: in.Compat, Profiles: in.Profiles, PassedOver: in.PassedOver,
 		Comparisons: []MemoryVerdictKeys{}, Calculators: []MemoryCalculatorKeys{}, Unusable: []MemoryUnusableKeys{},
 		Unreadable: append([]MemoryUnreadableKeys{}, in.Unreadable...), Remarks: append([]MemoryProfileRemarkKeys{}, in.Remarks...),
 	}
@@ -170,9 +167,7 @@ func MemoryValidation(r memory.Report, in MemoryReading, tool string) MemoryVali
 		d.Basis = ofMeasured
 	}
 	for _, v := range r.Verdicts {
-		if k := memoryVerdict(v); in.Threshold == nil || d.above(k, *in.Threshold) {
-			d.Comparisons = append(d.Comparisons, k)
-		}
+		d.Comparisons = append(d.Comparisons, memoryVerdict(v))
 	}
 	for _, s := range r.Summaries {
 		d.Calculators = append(d.Calculators, memoryCalculator(s))
@@ -227,10 +222,16 @@ func (d MemoryValidationDocument) percent(k MemoryVerdictKeys, c memory.Componen
 	return part.OfCalculated
 }
 
-// above reports whether the total is off by more than so many percent.
-func (d MemoryValidationDocument) above(k MemoryVerdictKeys, percent float64) bool {
-	total := d.percent(k, memory.Total)
-	return total != nil && math.Abs(*total) > percent
+// Above is the document without the comparisons whose total is off by no more
+// than so many percent. Where no total was compared nobody knows, and the
+// comparison stays.
+func (d MemoryValidationDocument) Above(percent float64) MemoryValidationDocument {
+	within := func(k MemoryVerdictKeys) bool {
+		total := d.percent(k, memory.Total)
+		return total != nil && math.Abs(*total) <= percent
+	}
+	d.Threshold, d.Comparisons = &percent, slices.DeleteFunc(slices.Clone(d.Comparisons), within)
+	return d
 }
 
 func memoryCalculator(s memory.Summary) MemoryCalculatorKeys {

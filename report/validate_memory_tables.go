@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -25,7 +26,19 @@ func signed(p *float64) Cell {
 	if p == nil {
 		return Missing()
 	}
-	return Shown(fmt.Sprintf("%+.1f", *p), *p)
+	return Shown(percentText("%+.1f", *p), *p)
+}
+
+// unsigned prints the size of a percentage.
+func unsigned(p float64) Cell { return Shown(percentText("%.1f", p), p) }
+
+// percentText prints a percentage; beyond 999 it says how many times the whole
+// it is.
+func percentText(format string, p float64) string {
+	if math.Abs(p) > 999 {
+		return fmt.Sprintf(format+" ×", p/100)
+	}
+	return fmt.Sprintf(format, p)
 }
 
 func inGB(bytes int64) Cell { return Fixed(float64(bytes)/1e9, 2) }
@@ -81,7 +94,7 @@ func memoryErrorNotes(d MemoryValidationDocument) []string {
 		notes = append(notes, "read as LLM Sizer does: parts that were computed stand as measured, and the whole peak, with an idle KV pool, as the need")
 	}
 	if d.Threshold != nil {
-		notes = append(notes, fmt.Sprintf("listed are totals that are off by more than %g %%; the means hold all", *d.Threshold))
+		notes = append(notes, fmt.Sprintf("listed are totals that are off by more than %g %%, and what has none; means and files hold all", *d.Threshold))
 	}
 	if d.PassedOver > 0 {
 		notes = append(notes, fmt.Sprintf("passed over: %d JSON files that are no memory profiles", d.PassedOver))
@@ -160,7 +173,7 @@ func memoryMeans(d MemoryValidationDocument) Table {
 				ratio = Fixed(*b.Ratio, 3)
 			}
 			t.Rows = append(t.Rows, []Cell{
-				Say(c.Calculator), Say(b.Component), counted(b.Profiles, b.Few), Fixed(b.MeanAbs, 1), signed(&b.Mean), ratio, Say(b.Direction),
+				Say(c.Calculator), Say(b.Component), counted(b.Profiles, b.Few), unsigned(b.MeanAbs), signed(&b.Mean), ratio, Say(b.Direction),
 			})
 		}
 	}
@@ -179,7 +192,7 @@ func memoryPatterns(d MemoryValidationDocument) Table {
 	for _, c := range d.Calculators {
 		for _, p := range c.Patterns {
 			t.Rows = append(t.Rows, []Cell{
-				Say(c.Calculator), Say(p.By), Say(p.Group), counted(p.Profiles, p.Few), Fixed(p.MeanAbs, 1), signed(&p.Mean),
+				Say(c.Calculator), Say(p.By), Say(p.Group), counted(p.Profiles, p.Few), unsigned(p.MeanAbs), signed(&p.Mean),
 			})
 		}
 	}

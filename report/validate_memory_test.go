@@ -78,11 +78,17 @@ func TestMemoryErrors(t *testing.T) {
 			{"p1.json", "11.00", "10.00", "+10.0", "Good"},
 			{"p2.json", "0.00", "10.00", "-100.0", "Poor"},
 		}},
-		{"either sign above the threshold", memory.Guide, &twenty, [][]string{{"p0.json", "8.00", "10.00", "-25.0", "bad"}}},
+		{"either sign above the threshold, and what has no percentage", memory.Guide, &twenty, [][]string{
+			{"p0.json", "8.00", "10.00", "-25.0", "bad"},
+			{"p2.json", "0.00", "10.00", "–", "–"},
+		}},
 		{"at the threshold is not above it", memory.BatchValidate, &twenty, [][]string{{"p2.json", "0.00", "10.00", "-100.0", "Poor"}}},
 	} {
 		t.Run(c.why, func(t *testing.T) {
-			d := report.MemoryValidation(judged(c.scheme, 8e9, 11e9, 0), report.MemoryReading{Profiles: 3, Threshold: c.threshold}, "test")
+			d := report.MemoryValidation(judged(c.scheme, 8e9, 11e9, 0), report.MemoryReading{Profiles: 3}, "test")
+			if c.threshold != nil {
+				d = d.Above(*c.threshold)
+			}
 			var got [][]string
 			for _, row := range texts(table(t, report.MemoryValidationTables(d, false), "Errors in % of the "+d.Basis)) {
 				got = append(got, []string{row[0], row[2], row[3], row[4], row[len(row)-1]})
@@ -122,6 +128,7 @@ func TestMemorySummaries(t *testing.T) {
 		Missed: []memory.Missed{{Source: "q.json", Model: "m", Err: errors.New("not known")}},
 		Bias: []memory.Bias{
 			{Component: memory.Total, N: 1, Few: true, MeanAbs: 25, Mean: -25, Ratio: 1.25},
+			{Component: memory.KVCache, N: 4, MeanAbs: 60751.8, Mean: -60751.8, Ratio: 608.518},
 			{Component: memory.Weights, N: 4, MeanAbs: 1, Mean: 1},
 		},
 		Groups:          []memory.Group{{By: "batch", Name: "8", N: 4, MeanAbs: 25, Mean: -25}},
@@ -137,6 +144,7 @@ func TestMemorySummaries(t *testing.T) {
 	for title, want := range map[string][][]string{
 		"Mean errors": {
 			{"x", "total", "1 (few)", "25.0", "-25.0", "1.250", "overestimates"},
+			{"x", "KV cache", "4", "607.5 ×", "-607.5 ×", "608.518", "overestimates"},
 			{"x", "weights", "4", "1.0", "+1.0", "–", "underestimates"},
 		},
 		"Errors of the total": {{"x", "batch", "8", "4", "25.0", "-25.0"}},
@@ -162,7 +170,7 @@ func TestMemorySummaries(t *testing.T) {
 	if diff := cmp.Diff(wantNotes, table(t, tables, "Errors in").Notes); diff != "" {
 		t.Error(diff)
 	}
-	if len(d.Calculators) != 1 || len(d.Calculators[0].Recommendations[0].Evidence) != 1 || d.Calculators[0].Bias[1].Ratio != nil {
+	if len(d.Calculators) != 1 || len(d.Calculators[0].Recommendations[0].Evidence) != 1 || d.Calculators[0].Bias[2].Ratio != nil {
 		t.Errorf("%+v", d.Calculators)
 	}
 }

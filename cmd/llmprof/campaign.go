@@ -427,6 +427,6 @@ layer of the model. llmprof doctor says which engines this machine has.`,
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(a.profileStepCommand(), a.profileLayersCommand())
+	cmd.AddCommand(a.profileStepCommand(), a.profileLayersCommand(), a.profileMemoryCommand())
 	return cmd
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/engine/place"
 	"github.com/llmprof/llmprof/gpu"
+	"github.com/llmprof/llmprof/gpu/nvml"
+	"github.com/llmprof/llmprof/measure/memory"
 	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/unit"
 )
@@ -123,45 +125,50 @@ func (d *examination) ask(argv ...string) (string, error) {
 	return out.String(), errors.Join(err, p.Wait())
 }
 
-// devices asks the drivers' own tools.
+// devices tries everything that reads devices. The first that works is what
+// profile memory takes.
 func (d *examination) devices() {
-	found := false
-	for _, tool := range []struct {
-		argv  []string
-		parse func(io.Reader) ([]gpu.Reading, error)
-	}{
-		{append([]string{"nvidia-smi"}, gpu.NvidiaQuery()...), gpu.ParseNvidiaSMI},
-		{[]string{"rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"}, gpu.ParseROCmSMI},
-	} {
-		text, err := d.ask(tool.argv...)
-		if err != nil {
+	host := memory.HostOf(d.place)
+	found := gpu.Detect(d.ctx, host)
+	if d.place.String() == "local" {
+		found = append([]gpu.Found{nvmlFound(d.ctx)}, found...)
+	}
+	seen := map[string]bool{}
+	for _, f := range found {
+		if !f.Usable {
+			d.lack("sampler", f.Name, f.Why, "")
 			continue
 		}
-		readings, err := tool.parse(strings.NewReader(text))
-		if err != nil {
-			d.lack("device", "GPU", err.Error(), "")
-			found = true
-			continue
-		}
-		for _, r := range readings {
+		var devices []string
+		for _, r := range f.Devices {
 			name := r.Name
 			if name == "" {
 				name = fmt.Sprintf("device %d", r.Index)
 			}
-			memory := "of unknown memory"
-			if r.MemoryTotal != nil {
-				memory = unit.Bytes(*r.MemoryTotal).String()
+			devices = append(devices, name)
+			if key := fmt.Sprint(r.Index, r.UUID); r.MemoryTotal != nil && !seen[key] && f.Name != memory.SamplerProc {
+				seen[key] = true
+				text := unit.Bytes(*r.MemoryTotal).String()
 				if r.MemoryUsed != nil {
-					memory += ", " + unit.Bytes(*r.MemoryUsed).String() + " used"
+					text += ", " + unit.Bytes(*r.MemoryUsed).String() + " used"
 				}
+				d.add("device", name, text)
 			}
-			d.add("device", name, memory)
-			found = true
 		}
+		d.add("sampler", f.Name, strings.Join(devices, ", "))
 	}
-	if !found {
-		d.lack("device", "GPU", "neither nvidia-smi nor rocm-smi lists one", "")
+	if len(seen) == 0 {
+		d.lack("device", "GPU", "no driver's tool lists one", "")
 	}
+}
+
+// nvmlFound tries NVIDIA's library.
+func nvmlFound(ctx context.Context) gpu.Found {
+	source, err := nvml.Open()
+	if err != nil {
+		return gpu.Found{Name: memory.SamplerNVML, Why: err.Error()}
+	}
+	return gpu.Try(ctx, source)
 }
 
 // python looks for the engines that are Python packages.

@@ -47,6 +47,18 @@ func engineChoices() []engineChoice {
 	}
 }
 
+// findEngine finds an engine by its name.
+func findEngine(name string) (engineChoice, error) {
+	var names []string
+	for _, c := range engineChoices() {
+		if c.name == name {
+			return c, nil
+		}
+		names = append(names, c.name)
+	}
+	return engineChoice{}, usage("did you mean "+strings.Join(catalog.Nearest(name, names, 3), ", ")+"? llmprof doctor says which are here", "unknown engine %q", name)
+}
+
 // placeForms lists the kinds of places for help texts.
 const placeForms = "local, docker:NAME, podman:NAME, kubectl:[NAMESPACE/]POD[/CONTAINER] or ssh:[USER@]HOST[:PORT]"
 
@@ -75,7 +87,13 @@ func newEngineFlags() *engineFlags {
 	return &engineFlags{tp: newCount(1, 1), pp: newCount(1, 1), maxModelLen: newCount(1, 0), maxBatchedTokens: newCount(1, 0), blockSize: newCount(1, 0)}
 }
 
-func (f *engineFlags) register(cmd *cobra.Command, numLayers int) {
+// registerCut adds the flag that measures a part of the model.
+func (f *engineFlags) registerCut(cmd *cobra.Command, numLayers int) {
+	cmd.Flags().IntVar(&f.numLayers, "num-layers", numLayers, "measure only the first layers of the model; 0 for all")
+	onlyOnCommandLine(cmd.Flags(), "num-layers")
+}
+
+func (f *engineFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	var names []string
 	for _, c := range engineChoices() {
@@ -90,7 +108,6 @@ func (f *engineFlags) register(cmd *cobra.Command, numLayers int) {
 	flags.StringVar(&f.device, "device", "", "cuda, cpu, … (default: the engine's choice)")
 	flags.StringVar(&f.dtype, "dtype", "", "format of weights and activations: bf16, fp16 or fp32 (default: the engine's choice)")
 	flags.StringVar(&f.clock, "clock", "", "what to time with: device, wall or cpu, as the engine can (default: its best)")
-	flags.IntVar(&f.numLayers, "num-layers", numLayers, "measure only the first layers of the model; 0 for all")
 	flags.IntVar(&f.threads, "threads", 0, "threads of an engine on a CPU; 0 for its own choice")
 	flags.BoolVar(&f.weights, "weights", false, "load the checkpoint instead of random weights")
 	flags.BoolVar(&f.graphs, "cuda-graphs", false, "replay decode steps from captured graphs, where the engine can")
@@ -109,7 +126,7 @@ func (f *engineFlags) register(cmd *cobra.Command, numLayers int) {
 	completeWith(cmd, "dtype", "bf16", "fp16", "fp32")
 	completeWith(cmd, "clock", string(profile.ClockDevice), string(profile.ClockWall), string(profile.ClockCPU))
 	completeWith(cmd, "device", "cuda", "cpu")
-	onlyOnCommandLine(flags, "image", "program", "server", "server-log", "num-layers", "seed")
+	onlyOnCommandLine(flags, "image", "program", "server", "server-log", "seed")
 }
 
 // open finds the driver and the place, and builds the setup. close ends what it
@@ -128,16 +145,11 @@ func (f *engineFlags) open(ctx context.Context, model modelRef) (engine.Driver, 
 			name = "llama-bench"
 		}
 	}
-	choices := engineChoices()
-	at := slices.IndexFunc(choices, func(c engineChoice) bool { return c.name == name })
-	if at < 0 {
-		var names []string
-		for _, c := range choices {
-			names = append(names, c.name)
-		}
-		return fail(usage("did you mean "+strings.Join(catalog.Nearest(name, names, 3), ", ")+"? llmprof doctor says which are here", "unknown engine %q", name))
+	choice, err := findEngine(name)
+	if err != nil {
+		return fail(err)
 	}
-	driver, err := choices[at].driver(f)
+	driver, err := choice.driver(f)
 	if err != nil {
 		return fail(err)
 	}
@@ -146,6 +158,32 @@ func (f *engineFlags) open(ctx context.Context, model modelRef) (engine.Driver, 
 	}
 	if f.image == "" && (f.place == "docker" || f.place == "podman") {
 		return fail(usage("docker ps lists the containers", "--place %s wants a container, %s:NAME, or an image to run: --image NAME", f.place, f.place))
+	}
+	setup, err := f.setup(model)
+	if err != nil {
+		return fail(err)
+	}
+	if clocks := driver.Abilities().Clocks; f.clock != "" && !slices.Contains(clocks, setup.Clock) {
+		return fail(usage("", "%s cannot be timed with the clock %q: it has %v", driver.Name(), f.clock, clocks))
+	}
+	where, err := f.where(ctx, model)
+	if err != nil {
+		return fail(err)
+	}
+	return driver, where, setup, nil
+}
+
+// setup is what the flags ask of an engine.
+func (f *engineFlags) setup(model modelRef) (engine.Setup, error) {
+	switch {
+	case f.numLayers < 0:
+		return engine.Setup{}, usage("", "--num-layers is %d: want 0 or more", f.numLayers)
+	case f.threads < 0:
+		return engine.Setup{}, usage("", "--threads is %d: want 0 or more", f.threads)
+	case f.startTimeout < 0 || f.taskTimeout < 0:
+		return engine.Setup{}, usage("", "--start-timeout is %s, --task-timeout %s: want none negative", f.startTimeout, f.taskTimeout)
+	case !(f.utilization >= 0 && f.utilization <= 1):
+		return engine.Setup{}, usage("", "--gpu-memory-utilization is %g: want a share, 0 to 1", f.utilization)
 	}
 	setup := engine.Setup{
 		Model: model.path, NumLayers: f.numLayers, LoadWeights: f.weights, Device: f.device, Clock: profile.Clock(f.clock),
@@ -157,28 +195,12 @@ func (f *engineFlags) open(ctx context.Context, model modelRef) (engine.Driver, 
 		},
 	}
 	if f.dtype != "" {
+		var err error
 		if setup.Deploy.DType, err = catalog.ParseDType(f.dtype); err != nil {
-			return fail(usage("", "--dtype: %w", err))
+			return engine.Setup{}, usage("", "--dtype: %w", err)
 		}
 	}
-	if clocks := driver.Abilities().Clocks; f.clock != "" && !slices.Contains(clocks, setup.Clock) {
-		return fail(usage("", "%s cannot be timed with the clock %q: it has %v", driver.Name(), f.clock, clocks))
-	}
-	switch {
-	case f.numLayers < 0:
-		return fail(usage("", "--num-layers is %d: want 0 or more", f.numLayers))
-	case f.threads < 0:
-		return fail(usage("", "--threads is %d: want 0 or more", f.threads))
-	case f.startTimeout < 0 || f.taskTimeout < 0:
-		return fail(usage("", "--start-timeout is %s, --task-timeout %s: want none negative", f.startTimeout, f.taskTimeout))
-	case !(f.utilization >= 0 && f.utilization <= 1):
-		return fail(usage("", "--gpu-memory-utilization is %g: want a share, 0 to 1", f.utilization))
-	}
-	where, err := f.where(ctx, model)
-	if err != nil {
-		return fail(err)
-	}
-	return driver, where, setup, nil
+	return setup, nil
 }
 
 // where is the place, with a container of the image started where one is asked

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmprof/llmprof/format/layerscsv"
 	"github.com/llmprof/llmprof/format/llmservingsim"
+	"github.com/llmprof/llmprof/format/vllmbench"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
 )
@@ -22,6 +23,12 @@ const (
 	formatLayersCSV     = "layers-csv"
 	formatLLMServingSim = "llmservingsim"
 )
+
+// formatVLLMServe is the format of load measurements.
+const formatVLLMServe = "vllm-serve"
+
+// exportFormats names the formats.
+const exportFormats = "benchmark, layers-csv, llmservingsim, vllm-serve or llmprof"
 
 // exportOptions are what a format may be told.
 type exportOptions struct {
@@ -42,6 +49,7 @@ func (a *app) exportCommand() *cobra.Command {
   benchmark      JSON of the forward-time predictor (whole steps)
   layers-csv     CSV of LLM-Profile (layers)
   llmservingsim  bundle of LLMServingSim, a folder (layers)
+  vllm-serve     JSON of vllm bench serve (runs of load tools, requests)
   llmprof        llmprof's own profile
 
 Layer CSVs and bundles that were read are written byte for byte, a benchmark with
@@ -49,7 +57,8 @@ equal figures. What a format has no place for is said, and in a bundle kept
 beside the files.`,
 		Example: `  llmprof export layers.llmprof --format layers-csv -o RTX3090/Llama-3.1-8B.csv
   llmprof export RTX3090/Llama-3.1-8B.csv --format llmservingsim -o perf/RTX3090
-  llmprof export steps.llmprof --format benchmark -o benchmark.json`,
+  llmprof export steps.llmprof --format benchmark -o benchmark.json
+  llmprof export run.llmprof --format vllm-serve -o serve.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage("llmprof import merges several", "export wants one file of measurements, and got %d", len(args))
@@ -59,7 +68,7 @@ beside the files.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case format == "":
-				return usage("", "export wants --format: benchmark, layers-csv, llmservingsim or llmprof")
+				return usage("", "export wants --format: %s", exportFormats)
 			case out == "":
 				return usage("", "export wants a file to write: give -o FILE")
 			case opts.scale < 0:
@@ -91,11 +100,11 @@ beside the files.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&format, "format", "", "benchmark, layers-csv, llmservingsim or llmprof")
+	flags.StringVar(&format, "format", "", exportFormats)
 	flags.StringVarP(&out, "output", "o", "", "file to write, - for stdout; a folder for a bundle")
 	flags.Float64Var(&opts.scale, "scaling-factor", 0, "multiply every latency by this ratio, as validate layers finds it (layers-csv)")
 	flags.BoolVar(&opts.keep, "scaling-add-new-col", false, "keep the measured latencies and add the scaled ones as a column")
-	completeWith(cmd, "format", fileBenchmark, formatLayersCSV, formatLLMServingSim, fileProfile)
+	completeWith(cmd, "format", fileBenchmark, formatLayersCSV, formatLLMServingSim, formatVLLMServe, fileProfile)
 	onlyOnCommandLine(flags, "format", "output", "scaling-factor", "scaling-add-new-col")
 	return cmd
 }
@@ -132,13 +141,26 @@ func (a *app) export(p *profile.Profile, format, out string, opts exportOptions)
 		return file(func(w io.Writer) error {
 			return layerscsv.Write(w, p, layerscsv.WriteOptions{Variant: variant, Scale: opts.scale, KeepUnscaled: opts.keep})
 		})
+	case formatVLLMServe:
+		runs, err := vllmbench.FromProfile(p)
+		if err != nil {
+			return usage("import a load tool's result first", "export as %s: %w", format, err)
+		}
+		return file(func(w io.Writer) error {
+			for _, run := range runs {
+				if err := vllmbench.WriteServe(w, run); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	case formatLLMServingSim:
 		if out == "-" {
 			return usage("", "a bundle is a folder: give -o FOLDER")
 		}
 		return a.writeBundle(p, out, false)
 	}
-	return usage("", "unknown format %q: want benchmark, layers-csv, llmservingsim or llmprof", format)
+	return usage("", "unknown format %q: want %s", format, exportFormats)
 }
 
 // bundleTarget reports whether a bundle may be written into a folder: where

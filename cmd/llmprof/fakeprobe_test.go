@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +23,10 @@ import (
 //	hang             no answer
 //	unstable         the first answer scatters
 //
-// FAKE_PROBE_PAUSE is the time that every task takes.
+// FAKE_PROBE_PAUSE is the time that every task takes, FAKE_PROBE_STARTS a file
+// that gets a line for each start, FAKE_PROBE_ENVIRONMENT one that gets the
+// variables. FAKE_PROBE_SCRIPT says what goes wrong at
+// other tasks, see [mishap].
 func fakeProbe() {
 	how := os.Getenv("FAKE_PROBE")
 	pause, _ := time.ParseDuration(os.Getenv("FAKE_PROBE_PAUSE"))
@@ -32,7 +37,7 @@ func fakeProbe() {
 		}
 		fmt.Printf("%s\n", line)
 	}
-	tries := 0
+	tries, load := 0, ""
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
@@ -46,6 +51,8 @@ func fakeProbe() {
 			Context   int
 			Sequences int
 			Runs      int
+			Model     string
+			BlockSize int `json:"block_size"`
 		}
 		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
 			os.Exit(3)
@@ -56,6 +63,9 @@ func fakeProbe() {
 				say(map[string]any{"event": "fatal", "reason": "engine-missing", "message": "No module named 'fake'"})
 				os.Exit(1)
 			}
+			load = fmt.Sprintf("%s block %d", r.Model, r.BlockSize)
+			count(os.Getenv("FAKE_PROBE_STARTS"), load+"\n")
+			count(os.Getenv("FAKE_PROBE_ENVIRONMENT"), strings.Join(os.Environ(), "\n"))
 			say(map[string]any{
 				"event": "ready", "schema": "llmprof/probe", "version": 1, "engine": "fake", "engine_version": "1.0",
 				"device": "Imaginary 9000", "device_count": 1, "driver": "580.1", "clock": "device", "timer": "counter", "timer_resolution_s": 1e-9,
@@ -63,27 +73,32 @@ func fakeProbe() {
 			})
 		case "step":
 			time.Sleep(pause)
-			if r.BatchSize == 2 && r.InputLen == 64 {
+			wrong := mishap(load, r.BatchSize, r.InputLen, r.OutputLen)
+			if r.BatchSize == 2 && r.InputLen == 64 && wrong == "" {
 				tries++
-				switch how {
-				case "oom":
-					say(map[string]any{"event": "failed", "id": r.ID, "reason": "oom", "message": "out of memory"})
-					continue
-				case "exception":
-					say(map[string]any{"event": "failed", "id": r.ID, "reason": "exception", "message": "tensor sizes differ"})
-					continue
-				case "crash":
-					fmt.Fprintln(os.Stderr, "Segmentation fault")
-					os.Exit(139)
-				case "killed":
-					os.Exit(137)
-				case "garbage":
-					fmt.Println("Loading checkpoint shards: 50%\n\x00\xff")
-				case "broken":
-					fmt.Println("{\"event\":")
-				case "hang":
-					time.Sleep(time.Hour)
-				}
+				wrong = how
+			}
+			switch wrong {
+			case "oom":
+				say(map[string]any{"event": "failed", "id": r.ID, "reason": "oom", "message": "out of memory"})
+				continue
+			case "refuse":
+				say(map[string]any{"event": "failed", "id": r.ID, "reason": "skipped_due_to_limits"})
+				continue
+			case "exception":
+				say(map[string]any{"event": "failed", "id": r.ID, "reason": "exception", "message": "tensor sizes differ"})
+				continue
+			case "crash":
+				fmt.Fprintln(os.Stderr, "Segmentation fault")
+				os.Exit(139)
+			case "killed":
+				os.Exit(137)
+			case "garbage":
+				fmt.Println("Loading checkpoint shards: 50%\n\x00\xff")
+			case "broken":
+				fmt.Println("{\"event\":")
+			case "hang":
+				time.Sleep(time.Hour)
 			}
 			prefill, decode := 1e-3+1e-5*float64(r.BatchSize*r.InputLen), 2e-3+1e-6*float64(r.BatchSize*r.InputLen)
 			var prefills []float64
@@ -120,6 +135,53 @@ func fakeProbe() {
 			os.Exit(0)
 		}
 	}
+}
+
+// mishap is what FAKE_PROBE_SCRIPT says of a task: "oom:b8i512,crash:b4i256*2"
+// runs out of memory at 8 × 512 tokens and crashes at the first two tries of
+// 4 × 256; "o64" names the output, and what is not named may be anything. The
+// first rule that fits counts. Tries are counted in the folder FAKE_PROBE_STATE,
+// for each load by itself.
+func mishap(load string, batch, input, output int) string {
+	for rule := range strings.SplitSeq(os.Getenv("FAKE_PROBE_SCRIPT"), ",") {
+		how, task, _ := strings.Cut(rule, ":")
+		task, times, limited := strings.Cut(task, "*")
+		fits := how != ""
+		for _, part := range regexp.MustCompile(`[bio]\d+`).FindAllString(task, -1) {
+			fits = fits && part[1:] == strconv.Itoa(map[byte]int{'b': batch, 'i': input, 'o': output}[part[0]])
+		}
+		if !fits {
+			continue
+		}
+		most, _ := strconv.Atoi(times)
+		name := fmt.Sprintf("%s %s %dx%dx%d", how, load, batch, input, output)
+		if limited && count(filepath.Join(os.Getenv("FAKE_PROBE_STATE"), strings.ReplaceAll(name, "/", "-")), "x") > most {
+			continue
+		}
+		return how
+	}
+	return ""
+}
+
+// count appends a text to a file and returns how often the file holds it now.
+// Without a name it does nothing.
+func count(name, text string) int {
+	if name == "" {
+		return 0
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		os.Exit(3)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(text); err != nil {
+		os.Exit(3)
+	}
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		os.Exit(3)
+	}
+	return strings.Count(string(whole), text)
 }
 
 // noise is a number from 0 to 1 that depends on the sample alone.

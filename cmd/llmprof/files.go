@@ -65,7 +65,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 	case !info.Mode().IsRegular():
 		return writeThrough(name, target, write)
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(target), ".llmprof-*")
+	temporary, err := os.CreateTemp(filepath.Dir(target), unfinished+strings.Replace(ownerName(), ":", "-", 1)+"-*")
 	if err != nil {
 		return fileError("write", name, err)
 	}
@@ -79,6 +79,26 @@ func writeFile(name string, write func(io.Writer) error) error {
 		return fileError("write", name, err)
 	}
 	return nil
+}
+
+// unfinished begins the names of files that are being written; whose they are
+// follows.
+const unfinished = ".llmprof-"
+
+// sweep removes from a folder what processes of this machine were writing when
+// they were killed.
+func sweep(folder string) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return // those who write there will say why
+	}
+	for _, e := range entries {
+		name, ours := strings.CutPrefix(e.Name(), unfinished)
+		parts := strings.Split(name, "-")
+		if last := len(parts) - 2; ours && last > 0 && ownerDied(strings.Join(parts[:last], "-")+":"+parts[last]) {
+			_ = os.Remove(filepath.Join(folder, e.Name())) // what stays harms nobody
+		}
+	}
 }
 
 // writeThrough writes to a device or a pipe.

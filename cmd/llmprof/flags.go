@@ -52,26 +52,54 @@ func normaliseFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// joinOptionalValues lets flags whose value is optional take it as the next
-// word too: "--ep 8" as "--ep=8".
-func joinOptionalValues(args []string) []string {
+// joinValues lets flags whose value is optional take it as the next word too,
+// "--ep 8" as "--ep=8", and for batch the lists of sizes as many words:
+// "--input-len 256 512" as "--input-len=256,512".
+func joinValues(args []string) []string {
+	batch := slices.Contains(args, "batch")
 	var joined []string
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" {
 			return append(joined, args[i:]...)
 		}
-		switch arg {
-		case "--ep", "--ep-size", "--ep_size", "--expert-parallel-size":
-			if i+1 < len(args) && args[i+1] != "" && strings.Trim(args[i+1], "0123456789,") == "" {
-				joined = append(joined, arg+"="+args[i+1])
-				i++
-				continue
+		name, isFlag := strings.CutPrefix(arg, "--")
+		name, value, given := strings.Cut(name, "=")
+		most := 0
+		switch normaliseFlag(nil, name) {
+		case "expert-parallel-size":
+			if !given {
+				most = 1
 			}
+		case "input-len", "output-len", "batch-size", "block-sizes":
+			if batch {
+				most = len(args)
+			}
+		}
+		var words []string
+		for isFlag && len(words) < most && i+1 < len(args) && isCounts(args[i+1]) {
+			i++
+			words = append(words, args[i])
+		}
+		if len(words) > 0 {
+			if given {
+				words = append([]string{value}, words...)
+			}
+			arg = "--" + name + "=" + strings.Join(words, ",")
 		}
 		joined = append(joined, arg)
 	}
 	return joined
+}
+
+// isCounts tells "8", "1,8" and "4k" from words.
+func isCounts(text string) bool {
+	for part := range strings.SplitSeq(text, ",") {
+		if _, err := unit.ParseCount(part); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // counts is a flag of one or more whole numbers: "8", "1,8,32", "512,4k".

@@ -49,7 +49,7 @@ func FuzzParseSplit(f *testing.F) {
 	})
 }
 
-func TestJoinOptionalValues(t *testing.T) {
+func TestJoinValues(t *testing.T) {
 	for _, c := range []struct {
 		why      string
 		in, want string
@@ -57,10 +57,16 @@ func TestJoinOptionalValues(t *testing.T) {
 		{"the next word is the size", "--tp 4 --ep 8 --json", "--tp 4 --ep=8 --json"},
 		{"no size", "--ep --json", "--ep --json"},
 		{"a model's name is not a size", "--ep Qwen3-8B", "--ep Qwen3-8B"},
+		{"only one size", "--ep 8 16", "--ep=8 16"},
 		{"after -- nothing is a flag", "-- --ep 8", "-- --ep 8"},
+		{"batch takes lists", "batch --input-len 256 512 1k --bs 1 --json", "batch --input-len=256,512,1k --bs=1 --json"},
+		{"a list that begins in the flag", "batch --output_len=1 2,4 8 --tp 2", "batch --output_len=1,2,4,8 --tp 2"},
+		{"a file ends a list", "batch --batch-size 1 8 models.yaml", "batch --batch-size=1,8 models.yaml"},
+		{"nothing to join", "batch --input-len --json", "batch --input-len --json"},
+		{"other commands take one word", "predict p.json --input-len 256 512", "predict p.json --input-len 256 512"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
-			got := strings.Join(joinOptionalValues(strings.Fields(c.in)), " ")
+			got := strings.Join(joinValues(strings.Fields(c.in)), " ")
 			if got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}

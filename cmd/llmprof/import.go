@@ -37,6 +37,8 @@ knows
     and the memory figures of its start. --requests adds what the clients saw;
   - layer CSVs of LLM-Profile and LLMServingSim, and its bundles (a folder);
   - the output of llama-bench as JSON, JSON Lines or CSV;
+  - results of vllm bench serve, sglang.bench_serving, guidellm, aiperf and
+    inference-perf: their requests, and their figures in llmprof's words;
   - the start of an SGLang server's log (memory figures).`,
 		Example: `  llmprof import benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json -o qwen3-4b-a100.llmprof
   llmprof import server.log.gz --requests record.jsonl -o monday.llmprof

@@ -49,6 +49,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if wantsJSON(args) {
 		a.format = formatJSON // for errors before the flags are read
 	}
-	root.SetArgs(joinOptionalValues(args))
+	root.SetArgs(joinValues(args))
 	return root.ExecuteContext(ctx)
 }

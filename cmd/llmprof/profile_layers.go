@@ -77,7 +77,8 @@ what its layers add up to: llmprof validate layers does the same later.`,
 		ValidArgsFunction: a.completeModels,
 	}
 	flags := cmd.Flags()
-	f.engineFlags.register(cmd, 1)
+	f.engineFlags.register(cmd)
+	f.registerCut(cmd, 1)
 	f.outputFlags.register(cmd)
 	flags.StringVar(&f.hardware, "gpu", "", "name of the hardware in what is written (--hardware; default: what the engine reports)")
 	flags.StringVar(&f.model, "model", "", "the model, in place of the argument")

@@ -65,7 +65,8 @@ train fits a predictor to the profile.`,
 		ValidArgsFunction: a.completeModels,
 	}
 	flags := cmd.Flags()
-	f.engineFlags.register(cmd, 0)
+	f.engineFlags.register(cmd)
+	f.registerCut(cmd, 0)
 	f.outputFlags.register(cmd)
 	flags.StringVar(&f.hardware, "gpu", "", "name of the hardware in what is written (--hardware; default: what the engine reports)")
 	flags.StringVar(&f.grid, "grid", "", "batch sizes x input lengths, each a list or a range of powers of two: 1,4,16x128..4k")

@@ -96,6 +96,10 @@ Start with:  llmprof quickstart`,
 		a.predictCommand(),
 		a.scoreCommand(),
 		a.validateCommand(),
+		a.runsCommand(),
+		a.batchCommand(),
+		a.benchCommand(),
+		a.mockCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

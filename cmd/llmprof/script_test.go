@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"llmprof": main, "fakeprobe": fakeProbe})
+	testscript.Main(m, map[string]func(){"llmprof": main, "fakeprobe": fakeProbe, "fakevllm": fakeVLLM})
 }
 
 // TestScripts runs the command as a user does: each script is a session in

@@ -5,14 +5,20 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/format"
+	"github.com/llmprof/llmprof/format/aiperf"
+	"github.com/llmprof/llmprof/format/guidellm"
+	"github.com/llmprof/llmprof/format/inferenceperf"
 	"github.com/llmprof/llmprof/format/layerscsv"
 	"github.com/llmprof/llmprof/format/llamacpp"
 	"github.com/llmprof/llmprof/format/llmservingsim"
 	"github.com/llmprof/llmprof/format/sglang"
 	"github.com/llmprof/llmprof/format/stepbench"
+	"github.com/llmprof/llmprof/format/vllmbench"
 	"github.com/llmprof/llmprof/format/vllmlog"
 	"github.com/llmprof/llmprof/profile"
 )
@@ -38,7 +44,7 @@ func sources() []source {
 	steps := func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
 		return stepbench.Read(name, in, stepbench.Options{Device: deviceNamer(opts.cat)})
 	}
-	return []source{
+	return append(loadSources(), []source{
 		{
 			"llmprof profile", func(head []byte) bool { return stepbench.Detect(head) == stepbench.Native },
 			func(name string, in io.Reader, _ readOptions) (*profile.Profile, []error, error) {
@@ -48,7 +54,7 @@ func sources() []source {
 		{
 			"benchmark of the forward-time predictor or of sglang.bench_one_batch", func(head []byte) bool {
 				f := stepbench.Detect(head)
-				return f == stepbench.Benchmark || f == stepbench.Rows
+				return (f == stepbench.Benchmark || f == stepbench.Rows) && !ofLoadTool(head)
 			}, steps,
 		},
 		{
@@ -75,7 +81,29 @@ func sources() []source {
 				return llamacpp.Read(name, in, llamacpp.Options{Device: deviceNamer(opts.cat)})
 			},
 		},
+	}...)
+}
+
+// loadSources lists the results of load tools.
+func loadSources() []source {
+	plain := func(read func(string, io.Reader, format.Limits) (*profile.Profile, []error, error)) func(string, io.Reader, readOptions) (*profile.Profile, []error, error) {
+		return func(name string, in io.Reader, _ readOptions) (*profile.Profile, []error, error) {
+			return read(name, in, format.Limits{})
+		}
 	}
+	return []source{
+		{"result of vllm bench serve", vllmbench.DetectServe, plain(vllmbench.ReadServeProfile)},
+		{"result of sglang.bench_serving", sglang.DetectServing, plain(sglang.ReadServingProfile)},
+		{"result of guidellm", guidellm.Detect, plain(guidellm.Read)},
+		{"result of aiperf", aiperf.Detect, plain(aiperf.Read)},
+		{"result of inference-perf", inferenceperf.Detect, plain(inferenceperf.Read)},
+	}
+}
+
+// ofLoadTool reports whether a file is the result of a load tool: some have
+// keys in common with a benchmark of the forward-time predictor.
+func ofLoadTool(head []byte) bool {
+	return slices.ContainsFunc(loadSources(), func(s source) bool { return s.detect(head) })
 }
 
 // Kinds that are asked for by name: the log of a server, and a folder.
@@ -165,6 +193,9 @@ func (a *app) readKind(name string, opts readOptions) (*profile.Profile, []error
 	}
 	if len(kinds) > 1 {
 		return nil, nil, "", usage("", "read %s: it could be %s", name, strings.Join(names, " or "))
+	}
+	if len(kinds) == 0 && format.AmbiguousITL(format.Head(head)) {
+		return nil, nil, "", usage("read here are: "+knownKinds(), "read %s: it %w", name, format.ErrAmbiguousITL)
 	}
 	if len(kinds) == 0 {
 		// The reader of the most common kind says what is wrong with the text.

@@ -103,12 +103,12 @@ func (a *app) validateCommand() *cobra.Command {
 		Short: "Compare predictions with the real thing",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("llmprof validate layers PROFILE", "unknown command %q for llmprof validate", args[0])
+				return usage("llmprof validate layers PROFILE or llmprof validate memory PATH...", "unknown command %q for llmprof validate", args[0])
 			}
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(a.validateLayersCommand())
+	cmd.AddCommand(a.validateLayersCommand(), a.validateMemoryCommand())
 	return cmd
 }
 
@@ -152,7 +152,8 @@ token, as LLM-Profile does.`,
 			return a.validateLayers(cmd.Context(), args[0], f)
 		},
 	}
-	f.engineFlags.register(cmd, 0)
+	f.engineFlags.register(cmd)
+	f.registerCut(cmd, 0)
 	f.scaling.register(cmd)
 	cmd.Flags().StringVar(&f.model, "model", "", "model to measure: a folder with a config.json or a hub id")
 	cmd.Flags().StringVar(&f.measured, "measured", "", "`file` of requests that were measured")

@@ -1,0 +1,234 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/llmprof/llmprof/load"
+	"github.com/llmprof/llmprof/load/metrics"
+)
+
+// BenchDocument is the JSON of a run of a load generator.
+type BenchDocument struct {
+	Head
+	// Verdict is VALID, DEGRADED or INVALID; Reasons say why it is not the
+	// first.
+	Verdict string   `json:"verdict"`
+	Reasons []string `json:"reasons"`
+	// Partial says why the run ended early.
+	Partial string `json:"partial,omitempty"`
+	// Targets and Model are what was asked, Workload how.
+	Targets  []string      `json:"targets"`
+	Model    string        `json:"model"`
+	Engine   string        `json:"engine"`
+	Endpoint string        `json:"endpoint"`
+	Workload BenchWorkload `json:"workload"`
+	Started  string        `json:"started"`
+	// Whole is the whole run, Steady the part in which the load was steady.
+	Whole  load.Summary `json:"whole"`
+	Steady load.Summary `json:"steady"`
+	// Server is what the server says of the steady part, ServerWhole of the
+	// whole run; null where it publishes no metrics.
+	Server      *metrics.Window `json:"server"`
+	ServerWhole *metrics.Window `json:"server_whole"`
+	Checks      []load.Check    `json:"checks"`
+	Machine     load.Machine    `json:"client"`
+	// CPUPerToken is the client's CPU time over all output tokens, in
+	// microseconds.
+	CPUPerToken *float64 `json:"client_cpu_us_per_token"`
+	Files       []string `json:"files,omitempty"`
+	Warnings    []string `json:"warnings,omitempty"`
+}
+
+// BenchWorkload is the load that was asked for.
+type BenchWorkload struct {
+	Pattern        string `json:"pattern"`
+	Spec           string `json:"spec"`
+	Seed           uint64 `json:"seed"`
+	Requests       int    `json:"requests"`
+	Warmup         int    `json:"warmup_requests"`
+	MaxConcurrency int    `json:"max_concurrency,omitempty"`
+	InputTokens    int    `json:"input_tokens"`
+	OutputTokens   int    `json:"output_tokens"`
+}
+
+// Bench builds the document of a run.
+func Bench(r *load.Result, whole, steady load.Summary, gate load.Gate, tool string) BenchDocument {
+	d := BenchDocument{
+		Head: NewHead("bench", tool), Verdict: string(gate.Grade), Reasons: gate.Reasons(), Partial: r.Partial, Checks: gate.Checks,
+		Workload: BenchWorkload{
+			Pattern: r.Schedule.Pattern, Spec: r.Schedule.Spec, Seed: r.Schedule.Seed, Requests: len(r.Schedule.Requests), Warmup: len(r.Warmup),
+			MaxConcurrency: r.MaxConcurrency, InputTokens: r.Schedule.InputTokens(), OutputTokens: r.Schedule.OutputTokens(),
+		},
+		Started: r.Started.UTC().Format("2006-01-02T15:04:05Z"), Whole: whole, Steady: steady, Machine: r.Machine,
+	}
+	if d.Reasons == nil {
+		d.Reasons = []string{}
+	}
+	if cpu, tokens := r.Machine.CPUSeconds, whole.OutputTokens; cpu != nil && tokens != nil && *tokens > 0 {
+		us := *cpu / float64(*tokens) * 1e6
+		d.CPUPerToken = &us
+	}
+	return d
+}
+
+// benchMetrics are the figures that a table shows, in its order.
+func benchMetrics(s *load.Summary) []struct {
+	key, name string
+	figure    load.Figure
+} {
+	return []struct {
+		key, name string
+		figure    load.Figure
+	}{
+		{"ttft", "TTFT", s.TTFT},
+		{"ttft_sched", "TTFT from schedule", s.TTFTSched},
+		{"tpot", "TPOT", s.TPOT},
+		{"itl", "ITL", s.ITL},
+		{"icl", "ICL", s.ICL},
+		{"e2el", "E2EL", s.E2EL},
+		{"e2el_sched", "E2EL from schedule", s.E2ELSched},
+		{"send_lag", "send lag", s.SendLag},
+	}
+}
+
+// BenchTables shows a run. Metrics picks what of the latencies is shown; empty
+// stands for all.
+func BenchTables(d BenchDocument, wanted []string) []Table {
+	summary := pairTable("")
+	verdict := d.Verdict
+	if len(d.Reasons) > 0 {
+		verdict += ": " + strings.Join(d.Reasons, "; ")
+	}
+	summary.pair("verdict", verdict)
+	if d.Partial != "" {
+		summary.pair("ended early", d.Partial)
+	}
+	summary.pair("server", strings.Join(d.Targets, ", "))
+	summary.pair("model", d.Model)
+	summary.pair("load", d.Workload.Spec)
+	if d.Workload.MaxConcurrency > 0 {
+		summary.pair("max concurrency", strconv.Itoa(d.Workload.MaxConcurrency))
+	}
+	if len(d.Files) > 0 {
+		summary.pair("wrote", strings.Join(d.Files, ", "))
+	}
+	if d.CPUPerToken != nil {
+		summary.pair("client", fmt.Sprintf("%.1f µs of CPU a token", *d.CPUPerToken))
+	}
+	tables := []Table{summary, benchWindows(d), benchLatencies(d, wanted)}
+	if d.Server != nil || d.ServerWhole != nil {
+		tables = append(tables, benchServer(d))
+	}
+	return tables
+}
+
+func benchWindows(d BenchDocument) Table {
+	t := Table{Title: "Throughput", Columns: []Column{
+		{Name: "window", Left: true},
+		{Name: "s", Key: "duration_s"},
+		{Name: "completed"},
+		{Name: "failed"},
+		{Name: "req/s", Key: "request_throughput"},
+		{Name: "tok/s", Key: "output_throughput"},
+		{Name: "goodput/s", Key: "request_goodput", Idle: idle("–")},
+		{Name: "open requests", Key: "concurrency_mean"},
+		{Name: "at most", Key: "concurrency_max"},
+	}}
+	rate := func(v *float64, decimals int) Cell {
+		if v == nil {
+			return Missing()
+		}
+		return Fixed(*v, decimals)
+	}
+	for _, s := range []load.Summary{d.Whole, d.Steady} {
+		t.Rows = append(t.Rows, []Cell{
+			Say(string(s.Window)), Fixed(s.Duration, 1), Whole(s.Completed), Whole(s.Failed), rate(s.RequestThroughput, 2), rate(s.OutputThroughput, 1),
+			rate(s.Goodput, 2), Fixed(s.Concurrency.Mean, 1), Whole(s.Concurrency.Max),
+		})
+	}
+	return t
+}
+
+func benchLatencies(d BenchDocument, wanted []string) Table {
+	t := Table{Title: "Latency, ms, whole run", Columns: []Column{
+		{Name: "", Key: "metric", Left: true},
+		{Name: "mean", Key: "mean_ms"},
+		{Name: "p50", Key: "p50_ms"},
+		{Name: "p90", Key: "p90_ms"},
+		{Name: "p95", Key: "p95_ms"},
+		{Name: "p99", Key: "p99_ms"},
+		{Name: "n"},
+	}}
+	for _, m := range benchMetrics(&d.Whole) {
+		if len(wanted) > 0 && !slices.Contains(wanted, m.key) {
+			continue
+		}
+		f := m.figure
+		row := []Cell{Say(m.name)}
+		for _, v := range []*float64{f.Mean, f.P50, f.P90, f.P95, f.P99} {
+			row = append(row, timeCell(2, v))
+		}
+		t.Rows = append(t.Rows, append(row, Whole(f.N)))
+	}
+	t.Notes = []string{"from schedule: since the moment at which the request was due; a p99 needs 100 values"}
+	return t
+}
+
+// benchServer shows what the server says of itself.
+func benchServer(d BenchDocument) Table {
+	t := Table{Title: "What the server says", Columns: []Column{
+		{Name: "", Key: "figure", Left: true}, {Name: "whole run", Key: "whole"}, {Name: "steady", Key: "steady"},
+	}}
+	windows := []*metrics.Window{d.ServerWhole, d.Server}
+	add := func(name string, decimals int, of func(*metrics.Window) *float64) {
+		row, known := []Cell{Say(name)}, false
+		for _, w := range windows {
+			cell := Missing()
+			if w != nil {
+				if v := of(w); v != nil {
+					cell, known = Fixed(*v, decimals), true
+				}
+			}
+			row = append(row, cell)
+		}
+		if known {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	gauge := func(of func(*metrics.Window) *metrics.Gauge, largest bool) func(*metrics.Window) *float64 {
+		return func(w *metrics.Window) *float64 {
+			g := of(w)
+			if g == nil {
+				return nil
+			}
+			v := g.Mean
+			if largest {
+				v = g.Max
+			}
+			return &v
+		}
+	}
+	running := func(w *metrics.Window) *metrics.Gauge { return w.Running }
+	waiting := func(w *metrics.Window) *metrics.Gauge { return w.Waiting }
+	usage := func(w *metrics.Window) *metrics.Gauge { return w.KVUsage }
+	add("requests finished", 0, func(w *metrics.Window) *float64 { return w.Requests })
+	add("prompt tokens", 0, func(w *metrics.Window) *float64 { return w.PromptTokens })
+	add("generated tokens", 0, func(w *metrics.Window) *float64 { return w.GenerationTokens })
+	add("prefix hits, tokens", 0, func(w *metrics.Window) *float64 { return w.PrefixHits })
+	add("prefix hit rate", 3, func(w *metrics.Window) *float64 { return w.HitRate })
+	add("preemptions", 0, func(w *metrics.Window) *float64 { return w.Preemptions })
+	add("running, mean", 1, gauge(running, false))
+	add("waiting, mean", 1, gauge(waiting, false))
+	add("waiting, at most", 0, gauge(waiting, true))
+	add("KV cache in use, mean", 3, gauge(usage, false))
+	add("KV cache in use, at most", 3, gauge(usage, true))
+	add("TTFT, mean ms", 2, func(w *metrics.Window) *float64 { return w.TTFT })
+	add("token gap, mean ms", 2, func(w *metrics.Window) *float64 { return w.ITL })
+	add("queue, mean ms", 2, func(w *metrics.Window) *float64 { return w.Queue })
+	add("prefill, mean ms", 2, func(w *metrics.Window) *float64 { return w.Prefill })
+	add("decode, mean ms", 2, func(w *metrics.Window) *float64 { return w.Decode })
+	return t
+}
