@@ -1,0 +1,122 @@
+package load
+
+import (
+	"math"
+	"slices"
+
+	"github.com/llmprof/llmprof/stat"
+)
+
+// Metric names what is measured of a request or a chunk.
+type Metric string
+
+// The metrics, as the package comment defines them.
+const (
+	TTFT      Metric = "ttft"
+	TTFTSched Metric = "ttft_sched"
+	TPOT      Metric = "tpot"
+	NTPOT     Metric = "ntpot"
+	ITL       Metric = "itl"
+	ICL       Metric = "icl"
+	E2EL      Metric = "e2el"
+	E2ELSched Metric = "e2el_sched"
+	SendLag   Metric = "send_lag"
+)
+
+// Figure is the distribution of a metric. What a sample cannot say is nil: all
+// of it without a value, p99 below 100 values.
+type Figure struct {
+	// N is the number of values.
+	N int `json:"n"`
+	// Mean, Std and the quantiles are in milliseconds. Std is that of the
+	// population; quantiles interpolate between order statistics.
+	Mean *float64 `json:"mean"`
+	Std  *float64 `json:"std"`
+	P50  *float64 `json:"p50"`
+	P90  *float64 `json:"p90"`
+	P95  *float64 `json:"p95"`
+	P99  *float64 `json:"p99"`
+	// Max is the largest value, in milliseconds.
+	Max *float64 `json:"max"`
+}
+
+// minP99 is the number of values from which a p99 is shown.
+const minP99 = 100
+
+// NewFigure describes a sample in milliseconds, which it sorts.
+func NewFigure(sample []float64) Figure {
+	f := Figure{N: len(sample)}
+	if f.N == 0 {
+		return f
+	}
+	slices.Sort(sample)
+	f.Mean, f.Std = new(stat.Mean(sample)), new(stat.StdDev(sample))
+	f.P50, f.P90, f.P95 = new(stat.QuantileSorted(sample, 0.5)), new(stat.QuantileSorted(sample, 0.9)), new(stat.QuantileSorted(sample, 0.95))
+	f.Max = new(sample[f.N-1])
+	if f.N >= minP99 {
+		f.P99 = new(stat.QuantileSorted(sample, 0.99))
+	}
+	return f
+}
+
+// Concurrency is the number of open requests over a window.
+type Concurrency struct {
+	// Mean is weighted with time, in requests.
+	Mean float64 `json:"mean"`
+	Max  int     `json:"max"`
+}
+
+// sweep is an instant at which the number of open requests changes.
+type sweep struct {
+	at    float64
+	delta int
+}
+
+// sweeps are the changes of all records, in order. Ends come before starts of
+// the same instant.
+func sweeps(records []Record) []sweep {
+	var all []sweep
+	for i := range records {
+		if r := &records[i]; r.Sent {
+			all = append(all, sweep{r.Send.Seconds(), 1}, sweep{max(r.Close, r.Send).Seconds(), -1})
+		}
+	}
+	slices.SortFunc(all, func(a, b sweep) int {
+		switch {
+		case a.at < b.at:
+			return -1
+		case a.at > b.at:
+			return 1
+		}
+		return a.delta - b.delta
+	})
+	return all
+}
+
+// concurrency is the concurrency from one instant to another, in seconds.
+func concurrency(changes []sweep, from, to float64) Concurrency {
+	var c Concurrency
+	open, last, area := 0, from, 0.0
+	for _, s := range changes {
+		if at := min(max(s.at, from), to); at > last {
+			area += float64(open) * (at - last)
+			last = at
+			c.Max = max(c.Max, open)
+		}
+		if s.at > to {
+			break
+		}
+		open += s.delta
+	}
+	if to > last {
+		area += float64(max(open, 0)) * (to - last)
+		c.Max = max(c.Max, open)
+	}
+	if to > from {
+		c.Mean = area / (to - from)
+	}
+	if math.IsNaN(c.Mean) {
+		c.Mean = 0
+	}
+	return c
+}

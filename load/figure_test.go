@@ -1,0 +1,230 @@
+package load
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/llmprof/llmprof/unit"
+	"github.com/llmprof/llmprof/workload"
+)
+
+const ms = time.Millisecond
+
+// streamed is a good record: sent at send, chunks at the given times of one
+// token each.
+func streamed(sched, send time.Duration, chunks ...time.Duration) Record {
+	r := Record{Sched: sched, Send: send, Sent: true, Status: 200, Output: Count{len(chunks), FromUsage}, Spread: FromChunks}
+	for i, at := range chunks {
+		r.Chunks = append(r.Chunks, Chunk{at, 1, int32(i)})
+	}
+	r.End = chunks[len(chunks)-1]
+	r.Close = r.End + ms
+	return r
+}
+
+func TestDefinitions(t *testing.T) {
+	r := streamed(10*ms, 12*ms, 100*ms, 120*ms, 150*ms)
+	for _, test := range []struct {
+		metric Metric
+		want   time.Duration
+		why    string
+	}{
+		{SendLag, 2 * ms, "sent 2 ms after its time"},
+		{TTFT, 88 * ms, "from sending"},
+		{TTFTSched, 90 * ms, "from the schedule"},
+		{TPOT, 25 * ms, "the first token is not in the divisor"},
+		{NTPOT, 46 * ms, "holds TTFT"},
+		{E2EL, 138 * ms, "to the last chunk, not to the close"},
+		{E2ELSched, 140 * ms, "from the schedule"},
+	} {
+		if got, ok := r.value(test.metric); !ok || got != test.want {
+			t.Errorf("%s: %v, want %v: %s", test.metric, got, test.want, test.why)
+		}
+	}
+	one := streamed(0, 0, 5*ms)
+	if _, ok := one.TPOT(); ok {
+		t.Error("one token has no gap, so no TPOT")
+	}
+	if !(SLOs{{Metric: TPOT, Limit: 1}}).Met(&one) {
+		t.Error("one token passes a limit on TPOT")
+	}
+}
+
+func TestITLSharesAGap(t *testing.T) {
+	r := streamed(0, 0, 10*ms, 20*ms, 26*ms, 40*ms)
+	r.Chunks[1].Tokens, r.Chunks[2].Tokens, r.Chunks[3].Tokens = 2, 0, 4
+	got := (&Result{Records: []Record{r}}).Samples(Whole, 0, 0)
+	if want := []float64{5, 5, 5, 5, 5, 5}; !slices.Equal(got[ITL], want) {
+		t.Errorf("ITL %v, want %v: a gap is shared by its tokens, and one without tokens goes to the next", got[ITL], want)
+	}
+	if want := []float64{10, 6, 14}; !slices.Equal(got[ICL], want) {
+		t.Errorf("ICL %v, want %v", got[ICL], want)
+	}
+}
+
+func TestFigureHidesWhatItCannotSay(t *testing.T) {
+	if f := NewFigure(nil); f.Mean != nil || f.P50 != nil || f.N != 0 {
+		t.Errorf("an empty sample has %+v", f)
+	}
+	if f := NewFigure(make([]float64, 99)); f.P99 != nil || f.P95 == nil {
+		t.Errorf("99 values: %+v", f)
+	}
+	if f := NewFigure(make([]float64, 100)); f.P99 == nil {
+		t.Error("100 values have a p99")
+	}
+}
+
+// TestConcurrencySweep compares the sweep with counting at many instants.
+func TestConcurrencySweep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var records []Record
+		var area time.Duration
+		for range rapid.IntRange(1, 20).Draw(t, "requests") {
+			send := time.Duration(rapid.IntRange(0, 50).Draw(t, "send")) * ms
+			length := time.Duration(rapid.IntRange(1, 30).Draw(t, "length")) * ms
+			records = append(records, Record{Sent: true, Send: send, Close: send + length})
+			area += length
+		}
+		most := 0
+		for at := ms / 2; at < 100*ms; at += ms {
+			n := 0
+			for _, r := range records {
+				if r.Send <= at && at < r.Close {
+					n++
+				}
+			}
+			most = max(most, n)
+		}
+		c := concurrency(sweeps(records), 0, 0.1)
+		if want := area.Seconds() / 0.1; math.Abs(c.Mean-want) > 1e-9 || c.Max != most {
+			t.Fatalf("%+v, want mean %g and maximum %d", c, want, most)
+		}
+	})
+}
+
+// TestWindows checks that the steady window is inside the whole run and never
+// counts more.
+func TestWindows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 40).Draw(t, "requests")
+		result := &Result{Schedule: &workload.Schedule{}}
+		at, failed, all := time.Duration(0), 0, 0
+		for i := range n {
+			at += time.Duration(rapid.IntRange(0, 50).Draw(t, "gap")) * ms
+			r := streamed(at, at+ms, at+5*ms, at+9*ms, at+20*ms)
+			if rapid.IntRange(0, 5).Draw(t, "fate") == 0 {
+				r.Failure = fail(FailCut, "made")
+				failed++
+			} else {
+				all += 3
+			}
+			r.ID = i
+			result.Records = append(result.Records, r)
+			result.Schedule.Requests = append(result.Schedule.Requests, workload.Request{ID: i, At: unit.Seconds(at.Seconds())})
+			result.Elapsed = max(result.Elapsed, r.Close)
+		}
+		whole, steady := result.Summaries(nil)
+		if whole.Completed != n-failed || whole.Failed != failed || whole.SendLag.N != n || whole.TTFT.N != n-failed {
+			t.Fatalf("whole %+v", whole)
+		}
+		if steady.Completed > whole.Completed || steady.ICL.N > whole.ICL.N || steady.From < whole.From || steady.To > whole.To {
+			t.Fatalf("steady %+v exceeds whole %+v", steady, whole)
+		}
+		if whole.Duration > 0 && math.Abs(*whole.OutputThroughput*whole.Duration-float64(all)) > 1e-6 {
+			t.Fatalf("throughput %g over %g s, %d tokens", *whole.OutputThroughput, whole.Duration, all)
+		}
+	})
+}
+
+func TestHistogram(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var h histogram
+	var exact []time.Duration
+	for range 10_000 {
+		v := time.Duration(math.Exp(r.NormFloat64()*2 + 16))
+		exact = append(exact, v)
+		h.add(v)
+	}
+	slices.Sort(exact)
+	for _, q := range []float64{0.01, 0.5, 0.9, 0.99} {
+		want := exact[int(math.Ceil(q*10_000))-1].Seconds()
+		if got := h.quantile(q).Seconds(); math.Abs(got/want-1) > 0.01 {
+			t.Errorf("quantile %g: %g, want %g", q, got, want)
+		}
+	}
+}
+
+func TestParseSLOs(t *testing.T) {
+	got, err := ParseSLOs("ttft:500 tpot:50, e2el:p99.5<2s itl:p95<40ms")
+	want := SLOs{{TTFT, 0, 500}, {TPOT, 0, 50}, {E2EL, 0.995, 2000}, {ITL, 0.95, 40}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for text, says := range map[string]string{
+		"ttft": "form", "ttft:": "form", "ttft:-5": "form", "ttft:0": "above zero", "foo:5": "ttft", "itl:40": "quantile", "ttft:p100<5": "below p100", "ttft:p99>5": "form",
+	} {
+		if _, err := ParseSLOs(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v does not say %q", text, err, says)
+		}
+	}
+}
+
+func TestGate(t *testing.T) {
+	run := func(change func(*Result)) Gate {
+		r := &Result{Schedule: &workload.Schedule{}, Machine: Machine{Cores: 2, LoadBefore: new(0.1), CPUSeconds: new(1.0)}}
+		for i := range 4000 {
+			at := time.Duration(i) * 10 * ms
+			rec := streamed(at, at, at+20*ms, at+30*ms)
+			rec.ID, rec.Forced, rec.Asked = i, true, 2
+			r.Records = append(r.Records, rec)
+			r.Schedule.Requests = append(r.Schedule.Requests, workload.Request{ID: i, At: unit.Seconds(at.Seconds())})
+			r.Elapsed = rec.Close
+		}
+		change(r)
+		whole, steady := r.Summaries(nil)
+		return Judge(r, whole, steady, DefaultLimits())
+	}
+	each := func(share float64, change func(*Record)) func(*Result) {
+		return func(r *Result) {
+			for i := range int(share * float64(len(r.Records))) {
+				change(&r.Records[len(r.Records)/2+i])
+			}
+		}
+	}
+	for _, test := range []struct {
+		why    string
+		change func(*Result)
+		want   Grade
+	}{
+		{"nothing is wrong", func(*Result) {}, Valid},
+		{"3 % sent late", each(0.03, func(r *Record) { r.Send += ms }), Degraded},
+		{"3 % sent very late", each(0.03, func(r *Record) { r.Send += 10 * ms }), Invalid},
+		{"a busy client", func(r *Result) { r.Machine.CPUSeconds = new(0.7 * 2 * r.Elapsed.Seconds()) }, Degraded},
+		{"a client at its limit", func(r *Result) { r.Machine.CPUSeconds = new(0.9 * 2 * r.Elapsed.Seconds()) }, Invalid},
+		{"CPU time is not known", func(r *Result) { r.Machine.CPUSeconds = nil }, Valid},
+		{"a busy machine", func(r *Result) { r.Machine.LoadBefore = new(1.5) }, Degraded},
+		{"1 % failed", each(0.01, func(r *Record) { r.Failure = fail(FailCut, "made") }), Degraded},
+		{"10 % failed", each(0.1, func(r *Record) { r.Failure = fail(FailCut, "made") }), Invalid},
+		{"one short answer", each(0.0005, func(r *Record) { r.Output.Tokens = 1 }), Degraded},
+		{"many short answers", each(0.1, func(r *Record) { r.Output.Tokens = 1 }), Invalid},
+		{"chunks come together", each(0.2, func(r *Record) { r.Chunks[1].Read = r.Chunks[0].Read }), Degraded},
+		{"a tenth slower than asked", func(r *Result) {
+			for i := range r.Schedule.Requests {
+				r.Schedule.Requests[i].At *= 0.9
+			}
+		}, Invalid},
+		{"a short run", func(r *Result) { r.Records, r.Schedule.Requests = r.Records[:50], r.Schedule.Requests[:50] }, Degraded},
+		{"ended early", func(r *Result) { r.Partial, r.Unsent = "interrupted", 5 }, Degraded},
+		{"nothing was sent", func(r *Result) { r.Records = nil }, Invalid},
+	} {
+		if gate := run(test.change); gate.Grade != test.want || (len(gate.Reasons()) == 0) != (test.want == Valid) {
+			t.Errorf("%s: %s %v, want %s", test.why, gate.Grade, gate.Reasons(), test.want)
+		}
+	}
+}
