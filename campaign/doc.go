@@ -18,8 +18,8 @@
 // [Parse] reads it strictly: an unknown field, a wrong type, an empty list, a
 // value out of range, a field or a cell given twice, and what would store a secret
 // are faults with line and column, and one [*FileError] carries them all.
-// [FromFlags] builds the same from a command line. Cells that were changed since,
-// by flags over a file, are held to the same rules by [Cell.Check] and [CheckAll].
+// [FromFlags] builds the same from a command line, and holds an entry of a file
+// to the same rules after flags were laid over it.
 //
 // # Cells
 //

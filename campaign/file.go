@@ -73,7 +73,9 @@ type Flags struct {
 	BlockSizes []int
 }
 
-// FromFlags checks flags by the rules of a file. The faults name the flags.
+// FromFlags checks flags, or an entry of a file with flags laid over it, by the
+// rules of a file, and settles spellings as there, so that equal cells have equal
+// hashes. The faults name the flags.
 func FromFlags(f Flags) (*File, error) {
 	lengths := func(given []int, usual int) []int {
 		if len(given) == 0 {

@@ -24,6 +24,12 @@
 // equal digits again; [ParseSize] reads a count. A cell that would not come
 // back as it stood is kept in the point's Extra: [KeepCell], [KeptCell],
 // [SizeCell].
+//
+// What a load tool says of a run is a [Serving], in our words and units:
+// readers find its numbers with [Figures], [KeepServings] and [KeepRun] put it
+// and its requests into a profile, [Serving.Check] looks for figures that
+// contradict each other, and [Summarize] computes what a file of requests does
+// not say.
 package format
 
 import (

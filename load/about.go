@@ -58,7 +58,7 @@ func About(ctx context.Context, t Target) (Facts, error) {
 	address.Path, address.RawPath, address.RawQuery = "/v1/models", "", ""
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
 	if err != nil {
 		return Facts{}, &AboutError{place.redacted(t.URL), err}
 	}
@@ -110,7 +110,7 @@ func factsOf(server string, text []byte) (Facts, error) {
 		if f.Model == "" {
 			f.Model, f.MaxModelLen = m.ID, m.MaxModelLen
 			switch owner := strings.ToLower(m.OwnedBy); {
-			case owner == "vllm":
+			case owner == "vllm", owner == "llmprof": // the mock speaks as vLLM does
 				f.Engine = VLLM
 			case owner == "sglang":
 				f.Engine = SGLang

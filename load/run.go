@@ -38,6 +38,9 @@ type Options struct {
 // Hooks are called while a run goes on; nil ones cost nothing. They are called
 // from the run's own goroutines, one at a time for each hook, and must be fast.
 type Hooks struct {
+	// Begin is called after the warm-up and before the clock of the run
+	// starts; it may take its time.
+	Begin func()
 	// Done is called for each request of the run that has ended.
 	Done func(*Record)
 	// Tick is called ten times a second.
@@ -101,6 +104,9 @@ func Run(ctx context.Context, targets []Target, o Options) (*Result, error) {
 		if failed := warmFailure(warm.records); failed != nil && ctx.Err() == nil {
 			return nil, failed
 		}
+	}
+	if o.Hooks.Begin != nil {
+		o.Hooks.Begin()
 	}
 	runtime.GC()
 	measured := machineNow(load)

@@ -153,9 +153,30 @@ func settings() []setting {
 		{"quantization", func(r CampaignRow) string { return r.Quantization }},
 		{"KV dtype", func(r CampaignRow) string { return r.KVCacheDType }},
 		{"TP", func(r CampaignRow) string { return positive(r.TensorParallel) }},
+		{"PP", func(r CampaignRow) string { return positive(r.PipelineParallel) }},
+		{"GPUs", func(r CampaignRow) string { return strings.Join(r.GPUIDs, ",") }},
 		{"block size", func(r CampaignRow) string { return positive(r.BlockSize) }},
 		{"utilization", func(r CampaignRow) string { return strconv.FormatFloat(r.GPUMemoryUtilization, 'g', -1, 64) }},
 		{"max length", func(r CampaignRow) string { return positive(r.MaxModelLen) }},
+		{"tokens of a step", func(r CampaignRow) string { return positive(r.MaxNumBatchedTokens) }},
+		{"threads", func(r CampaignRow) string { return positive(r.Threads) }},
+		{"seed", func(r CampaignRow) string { return positive(int(r.Seed)) }},
+		{"graphs", func(r CampaignRow) string {
+			switch {
+			case r.EnforceEager:
+				return "no"
+			case r.CUDAGraphs:
+				return "yes"
+			}
+			return ""
+		}},
+		{"variables", func(r CampaignRow) string {
+			var pairs []string
+			for _, name := range slices.Sorted(maps.Keys(r.EngineEnv)) {
+				pairs = append(pairs, name+"="+r.EngineEnv[name])
+			}
+			return strings.Join(pairs, " ")
+		}},
 		{"arguments", func(r CampaignRow) string { return strings.Join(r.EngineArgs, " ") }},
 	}
 }

@@ -111,7 +111,7 @@ lists of lengths and sizes too. A run that goes on wants those that it began wit
 	flags.Var(&f.batch, "batch-size", "sequences at once, a list")
 	flags.Var(&f.blocks, "block-sizes", "tokens of one KV block, a list")
 	flags.StringVar(&f.quantization, "quantization", "", "weight format of the checkpoint: awq, gptq, fp8, …")
-	flags.StringVar(&f.kv, "kv-cache-dtype", "", "format of the KV cache: auto, float16, bfloat16 or fp8")
+	flags.StringVar(&f.kv, "kv-cache-dtype", "", "format of the KV cache: auto, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2 or int8")
 	flags.BoolVar(&f.trust, "trust-remote-code", false, "let the engine run code that comes with the model")
 	flags.BoolVar(&f.eager, "enforce-eager", false, "no CUDA graphs")
 	flags.IntVar(&f.warmup, "num-iters-warmup", 10, "runs of each cell that are not counted")
@@ -128,7 +128,7 @@ lists of lengths and sizes too. A run that goes on wants those that it began wit
 	flags.DurationVar(&f.cellTimeout, "cell-timeout", time.Hour, "longest time of one try of one cell; 0 for no bound")
 	flags.IntVar(&f.attempts, "attempts", 3, "tries of a cell that fails for no clear reason")
 	flags.DurationVar(&f.backoff, "backoff", 5*time.Second, "pause before the second try; it doubles")
-	completeWith(cmd, "kv-cache-dtype", "auto", "float16", "bfloat16", "fp8")
+	completeWith(cmd, "kv-cache-dtype", "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
 	_ = cmd.RegisterFlagCompletionFunc("gpu", a.completeDevices)
 	onlyOnCommandLine(flags, "config", "container", "model", "dry-run", "resume", "run", "retry-failed", "other-settings", "only", "name")
 	return cmd

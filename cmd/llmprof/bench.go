@@ -37,7 +37,6 @@ type benchFlags struct {
 	noMetrics       bool
 	find            bool
 	share           float64
-	saveSchedule    string
 	overload        bool
 	metricsInterval time.Duration
 }
@@ -81,7 +80,7 @@ The flags are those of vllm bench serve; several URLs are asked in turn.`,
 	flags.StringVarP(&f.out, "output", "o", "", "folder to write run.json, requests.jsonl and schedule.jsonl into")
 	flags.BoolVar(&f.noMetrics, "no-metrics", false, "do not read the server's /metrics")
 	flags.DurationVar(&f.metricsInterval, "metrics-interval", time.Second, "time between two readings of /metrics")
-	flags.BoolVar(&f.find, "find-rate", false, "look for the highest rate that keeps the --slo")
+	flags.BoolVar(&f.find, "find-rate", false, "look for the highest rate that keeps the --slo, from --request-rate (1) on")
 	flags.Float64Var(&f.share, "goodput-share", 0.9, "with --find-rate: share of requests that must keep the limits, 0..1")
 	flags.BoolVar(&f.overload, "stop-overload", false, "end early when open requests and TTFT keep rising")
 	onlyOnCommandLine(flags, "output", "slo", "goodput")
@@ -279,7 +278,11 @@ func (a *app) bench(ctx context.Context, urls []string, f *benchFlags) error {
 	live := a.newBenchLive()
 	result, err := load.Run(ctx, targets, load.Options{
 		Schedule: schedule, MaxConcurrency: f.held(schedule), Warmup: f.warmup, Timeout: f.timeout, StopOverload: f.overload,
-		Hooks: load.Hooks{Tick: live.show},
+		Hooks: load.Hooks{Tick: live.show, Begin: func() {
+			if watcher != nil {
+				watcher.Read(ctx)
+			}
+		}},
 	})
 	live.end()
 	if watcher != nil {

@@ -164,8 +164,15 @@ func (a *app) findRate(ctx context.Context, targets []load.Target, f *benchFlags
 	if recorded != nil {
 		return usage("--dataset-name lengths takes the lengths alone", "--find-rate makes its own times, and a trace has them")
 	}
+	start, err := parseRate(f.rate)
+	if err != nil {
+		return err
+	}
+	if math.IsInf(start, 1) {
+		start = 0 // the search's own
+	}
 	found, err := load.Search(ctx, load.SearchOptions{
-		Limits: limits, Share: f.share, Seed: f.seed,
+		Limits: limits, Share: f.share, Seed: f.seed, Start: start,
 		Floor: func(seed uint64) (*workload.Schedule, error) {
 			one := *f
 			one.concurrency, one.prompts = 1, min(f.prompts, 20)

@@ -47,18 +47,18 @@ func devicesGiven(ctx context.Context, place engine.Place, given []string) map[s
 // does not answer, as a container without a shell, is taken to have none.
 func devicesThere(ctx context.Context, place engine.Place) map[string]*string {
 	const longest = 64 << 10
-	ask := ""
+	var ask strings.Builder
 	for _, name := range deviceVariables() {
-		ask += fmt.Sprintf(`printf '%%s\n' "%[1]s${%[1]s+=}$%[1]s"; `, name) // without "=" where it is not set
+		fmt.Fprintf(&ask, `printf '%%s\n' "%[1]s${%[1]s+=}$%[1]s"; `, name) // without "=" where it is not set
 	}
 	lists := map[string]*string{}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	out, err := memory.HostOf(place).Start(ctx, "sh", "-c", ask)
+	out, err := memory.HostOf(place).Start(ctx, "sh", "-c", ask.String())
 	if err != nil {
 		return lists
 	}
-	defer out.Close() //nolint:errcheck // it has said what it had to say
+	defer out.Close()
 	defer context.AfterFunc(ctx, func() { _ = out.Close() })()
 	text, err := io.ReadAll(io.LimitReader(out, longest))
 	if err != nil {

@@ -124,7 +124,7 @@ said, of all its devices; --sampler plays such a file in its place.`,
 	flags.Var(&f.output, "output-len", "tokens to generate")
 	flags.Var(&f.batch, "batch-size", "sequences at once")
 	flags.StringVar(&f.quantization, "quantization", "", "weight format of the checkpoint: awq, gptq, fp8, int8, int4, …")
-	flags.StringVar(&f.kv, "kv-cache-dtype", "", "format of the KV cache: auto, float16, bfloat16 or fp8")
+	flags.StringVar(&f.kv, "kv-cache-dtype", "", "format of the KV cache: auto, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2 or int8")
 	flags.BoolVar(&f.trust, "trust-remote-code", false, "let the engine run code that comes with the model")
 	flags.BoolVar(&f.eager, "enforce-eager", false, "no CUDA graphs")
 	flags.IntVar(&f.warmup, "num-iters-warmup", 10, "runs that are not counted")
@@ -132,7 +132,7 @@ said, of all its devices; --sampler plays such a file in its place.`,
 	flags.StringVar(&f.hardware, "gpu", "", "name of the hardware in what is written (--hardware; default: what the driver reports)")
 	flags.StringVarP(&f.out, "output", "o", "", "JSON file to write (default: "+memoryFolder+"/MODEL_….json)")
 	flags.StringVar(&f.record, "record", "", "`file` for all readings of all devices, JSON Lines, which --sampler plays")
-	completeWith(cmd, "kv-cache-dtype", "auto", "float16", "bfloat16", "fp8")
+	completeWith(cmd, "kv-cache-dtype", "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
 	onlyOnCommandLine(flags, "model", "hf-model-id", "output", "gpu", "record")
 	return cmd
 }
@@ -186,8 +186,15 @@ func (m memorySettings) apply(engineName string, s *engine.Setup) error {
 	switch strings.ToLower(m.kv) {
 	case "", "auto":
 	default:
-		if s.Deploy.KVCacheDType, err = parseFormat(m.kv, catalog.FP16, catalog.BF16, catalog.FP8); err != nil {
-			return usage("auto, float16, bfloat16 or fp8", "--kv-cache-dtype: %w", err)
+		if s.Deploy.KVCacheDType, err = parseFormat(m.kv, catalog.FP16, catalog.BF16, catalog.FP8, catalog.INT8); err != nil {
+			return usage("auto, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2 or int8", "--kv-cache-dtype: %w", err)
+		}
+		// The kinds of fp8 cost the same, and the engine has to be told which.
+		if own := strings.ToLower(strings.ReplaceAll(m.kv, "-", "_")); strings.HasPrefix(own, "fp8_") || own == "int8" {
+			if !strings.HasPrefix(engineName, "vllm") {
+				return usage("fp8 leaves the choice to the engine", "--kv-cache-dtype %s means nothing to %s", m.kv, engineName)
+			}
+			s.Args = append(slices.Clone(s.Args), "--kv-cache-dtype", own)
 		}
 	}
 	s.CUDAGraphs = s.CUDAGraphs || !m.eager && s.Device != "cpu"

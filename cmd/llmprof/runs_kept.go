@@ -250,7 +250,7 @@ func findKept(ctx context.Context, s *store.Store, name string) ([]byte, error) 
 		return predictor.Text, err
 	}
 	hint := "llmprof runs kept lists what there is"
-	if nearest := append(noProfile.Nearest, noPredictor.Nearest...); len(nearest) > 0 {
+	if nearest := slices.Concat(noProfile.Nearest, noPredictor.Nearest); len(nearest) > 0 {
 		hint = "nearest known: " + strings.Join(nearest, ", ")
 	}
 	return nil, usage(hint, "the store keeps no profile and no predictor %q", name)

@@ -17,6 +17,11 @@
 // Warnings are figures that contradict each other, with both numbers; nothing
 // is corrected.
 //
+// [WriteServe] writes a result of "bench serve" with its keys, order and units,
+// so that what reads vLLM's files reads ours; [FromProfile] makes them
+// of any run that was imported or recorded, and [ReadServeProfile] reads them in
+// our words: vLLM's itl is the gap of two chunks, our ICL.
+//
 // A latency file holds neither batch size nor lengths, and one run cannot tell
 // a prompt's time from that of the tokens after it: [StepsFrom] takes two runs
 // that differ in the output length only.

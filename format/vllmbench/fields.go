@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/llmprof/llmprof/format"
 )
@@ -91,6 +93,36 @@ func (f *fields) figure(n format.Node, most, scale float64) *float64 {
 // seconds reads a time that the file has in units of scale seconds.
 func (f *fields) seconds(key string, scale float64) *float64 {
 	return f.number(key, maxSeconds/scale, scale)
+}
+
+// milliseconds reads a time in milliseconds as seconds. The decimal point is
+// moved in the text, so that [WriteServe] gives the number back to the last
+// digit.
+func (f *fields) milliseconds(n format.Node) *float64 {
+	v := f.figure(n, maxSeconds*1e3, 1)
+	if v == nil {
+		return nil
+	}
+	text := strconv.FormatFloat(*v, 'e', -1, 64)
+	if n.Kind() == format.Number {
+		raw, _ := n.JSON()
+		text = strings.ToLower(string(raw))
+	}
+	digits, power, _ := strings.Cut(text, "e")
+	exponent := 0
+	if power != "" {
+		var err error
+		if exponent, err = strconv.Atoi(power); err != nil {
+			f.fail(n.Errorf("want a number of milliseconds, got %s", n.Got()))
+			return nil
+		}
+	}
+	seconds, err := strconv.ParseFloat(digits+"e"+strconv.Itoa(exponent-3), 64)
+	if err != nil {
+		f.fail(n.Errorf("want a number of milliseconds, got %s", n.Got()))
+		return nil
+	}
+	return &seconds
 }
 
 // count reads a whole number; nil where there is none.

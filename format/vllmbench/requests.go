@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/profile"
 )
 
 // Requests turns the details of a result into points, one a request that
-// succeeded, with times from the first request on. It is empty for a result
-// without details. Warnings tell of requests that were left out.
+// succeeded, with times from the first request on and the gaps between its
+// chunks. It is empty for a result without details. Warnings tell of requests
+// that were left out.
 func (s *Serve) Requests() (points []profile.Point, warnings []string) {
 	d := s.Details
 	if d == nil || d.InputLens == nil || d.OutputLens == nil || d.TTFTs == nil || d.StartTimes == nil {
@@ -38,7 +40,11 @@ func (s *Serve) Requests() (points []profile.Point, warnings []string) {
 			}
 		}
 		p := profile.Point{Kind: profile.KindRequest, Request: r, Clock: profile.ClockWall, Origin: fmt.Sprintf("%s: request %d", s.Origin, i)}
-		if !d.succeeded(i) || p.Validate() != nil {
+		var gaps []float64
+		if d.ITLs != nil {
+			gaps = d.ITLs[i]
+		}
+		if !d.succeeded(i) || p.Validate() != nil || format.KeepRun(&p, s.Origin, gaps) != nil {
 			left++
 			continue
 		}

@@ -40,9 +40,11 @@ type Serve struct {
 	RequestThroughput, Goodput        *float64
 	OutputThroughput, TotalThroughput *float64
 	PeakOutputThroughput              *float64
-	Statistics                        []Statistic
-	Speculation                       *Speculation
-	Details                           *Details
+	// RTFx is seconds of audio worked on a second; 0 for text.
+	RTFx        *float64
+	Statistics  []Statistic
+	Speculation *Speculation
+	Details     *Details
 	// Extra keeps foreign keys, and those of --metadata, verbatim.
 	Extra map[string]json.RawMessage
 	// Origin is where the result was read: file, and line where it holds
@@ -125,7 +127,7 @@ func serve(f *fields) Serve {
 		Burstiness: f.number("burstiness", maxCount, 1), Duration: f.seconds("duration", 1),
 		RequestThroughput: f.number("request_throughput", maxCount, 1), Goodput: f.goodput(),
 		OutputThroughput: f.number("output_throughput", maxCount, 1), TotalThroughput: f.number("total_token_throughput", maxCount, 1),
-		PeakOutputThroughput: f.number("max_output_tokens_per_s", maxCount, 1),
+		PeakOutputThroughput: f.number("max_output_tokens_per_s", maxCount, 1), RTFx: f.number("rtfx", maxCount, 1),
 	}
 	if n := f.get("request_rate"); n.Present() {
 		v, err := n.Float()
@@ -180,7 +182,7 @@ func statistics(f *fields) []Statistic {
 		if found := momentKey.FindStringSubmatch(key); found != nil {
 			f.seen[key] = true
 			s := of(found[2])
-			v := f.figure(n, maxSeconds*1e3, 1e-3)
+			v := f.milliseconds(n)
 			switch found[1] {
 			case "mean":
 				s.Mean = v
@@ -195,7 +197,7 @@ func statistics(f *fields) []Statistic {
 				continue // no percentile: kept among the foreign keys
 			}
 			f.seen[key] = true
-			if v := f.figure(n, maxSeconds*1e3, 1e-3); v != nil {
+			if v := f.milliseconds(n); v != nil {
 				s := of(found[2])
 				s.Percentiles = append(s.Percentiles, Percentile{Percent: percent, Seconds: *v})
 			}

@@ -49,7 +49,7 @@ func (s Server) scrape(ctx context.Context) (*prom.Scrape, error) {
 	address.Path, address.RawQuery, address.Fragment = "/metrics", "", ""
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("metrics of %s: %w", s.URL, err)
 	}
@@ -90,6 +90,7 @@ type Watcher struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 
+	turn     sync.Mutex // one reading at a time, so that they stand in order
 	mu       sync.Mutex
 	readings []reading
 	failed   int
@@ -129,6 +130,8 @@ func (w *Watcher) follow(ctx context.Context, every time.Duration) {
 
 // read takes one more reading.
 func (w *Watcher) read(ctx context.Context) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
 	scraped, err := w.server.scrape(ctx)
 	at := time.Now()
 	w.mu.Lock()
@@ -148,6 +151,9 @@ func (w *Watcher) read(ctx context.Context) {
 		w.readings = half
 	}
 }
+
+// Read takes a reading now, as at the begin of what is measured.
+func (w *Watcher) Read(ctx context.Context) { w.read(ctx) }
 
 // Stop takes a last reading and ends the watch.
 func (w *Watcher) Stop() {

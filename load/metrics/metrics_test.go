@@ -1,0 +1,101 @@
+package metrics_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llmprof/llmprof/load/metrics"
+)
+
+// server publishes vLLM's metrics; requests counts what it has finished.
+func server(t *testing.T, requests *atomic.Int64, broken *atomic.Bool) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" || broken.Load() {
+			http.NotFound(w, r)
+			return
+		}
+		n := requests.Load()
+		fmt.Fprintf(w, `# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0"} %d
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0"} %d
+# TYPE vllm:prefix_cache_queries_total counter
+vllm:prefix_cache_queries_total{engine="0"} %d
+# TYPE vllm:prefix_cache_hits_total counter
+vllm:prefix_cache_hits_total{engine="0"} %d
+# TYPE vllm:request_success_total counter
+vllm:request_success_total{engine="0",finished_reason="length"} %d
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf"} %d
+vllm:time_to_first_token_seconds_sum{engine="0"} %g
+vllm:time_to_first_token_seconds_count{engine="0"} %d
+`, n, 100*n, 100*n, 25*n, n, n, 0.05*float64(n), n)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestWindow(t *testing.T) {
+	var requests atomic.Int64
+	var broken atomic.Bool
+	requests.Store(7) // of before
+	s := server(t, &requests, &broken)
+	w, err := metrics.Watch(t.Context(), metrics.Server{URL: s.URL + "/v1"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests.Store(9) // the warm-up
+	w.Read(t.Context())
+	begin := time.Now()
+	requests.Store(19)
+	w.Read(t.Context())
+	requests.Store(29)
+	end := time.Now()
+	w.Stop()
+	got, ok := w.Between(begin, end)
+	if !ok {
+		t.Fatal("no window")
+	}
+	if *got.Requests != 20 || *got.PromptTokens != 2000 || *got.PrefixHits != 500 || *got.HitRate != 0.25 {
+		t.Errorf("%g requests, %g prompt tokens, %g hits, rate %g: want 20, 2000, 500, 0.25", *got.Requests, *got.PromptTokens, *got.PrefixHits, *got.HitRate)
+	}
+	if *got.TTFT < 49.999 || *got.TTFT > 50.001 || got.Running.Max != 29 || got.KVUsage.Mean != 0.25 || got.Preemptions != nil || got.Engine != "vllm" {
+		t.Errorf("%+v", got)
+	}
+	if idle, known := w.Idle(); idle || !known {
+		t.Errorf("29 requests run: idle %v, known %v", idle, known)
+	}
+}
+
+func TestNoMetrics(t *testing.T) {
+	var requests atomic.Int64
+	var broken atomic.Bool
+	broken.Store(true)
+	s := server(t, &requests, &broken)
+	if _, err := metrics.Watch(t.Context(), metrics.Server{URL: s.URL}, time.Second); err == nil || !strings.Contains(err.Error(), "status 404") {
+		t.Errorf("error %v", err)
+	}
+	broken.Store(false)
+	w, err := metrics.Watch(t.Context(), metrics.Server{URL: s.URL}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := w.Between(time.Now().Add(-time.Second), time.Now()); ok {
+		t.Error("one reading makes no window")
+	}
+	broken.Store(true)
+	w.Read(t.Context())
+	broken.Store(false)
+	w.Stop()
+	if got, ok := w.Between(time.Now().Add(-time.Hour), time.Now()); !ok || got.Failed != 1 {
+		t.Errorf("%+v, %v: want one reading that did not come", got, ok)
+	}
+}
