@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/engine/place"
+	"github.com/llmprof/llmprof/gpu"
+	"github.com/llmprof/llmprof/measure/memory"
 )
 
 // elsewhere is this machine under another name, with an environment of its own.
@@ -62,5 +66,49 @@ func TestDevicesGiven(t *testing.T) {
 	t.Setenv(cudaVisible, "3")
 	if got := devicesGiven(t.Context(), here, nil)[cudaVisible]; got == nil || *got != "3" {
 		t.Errorf("here: %v", got)
+	}
+}
+
+// TestDevicesComposed: HIP's list picks from ROCr's.
+func TestDevicesComposed(t *testing.T) {
+	var line strings.Builder
+	line.WriteString(`{"at_s": 0, "devices": [`)
+	for i := range 8 {
+		fmt.Fprintf(&line, `%s{"index": %d, "memory_used_bytes": 1}`, strings.Repeat(", ", min(i, 1)), i)
+	}
+	recorded, err := gpu.Replay(strings.NewReader(line.String() + "]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func(text string) *string { return &text }
+	for _, c := range []struct {
+		why    string
+		wanted memory.Wanted
+		want   []int
+	}{
+		{"none is set", memory.Wanted{}, []int{0}},
+		{"ROCr alone", memory.Wanted{ROCR: list("4,5,6,7")}, []int{4}},
+		{"HIP among ROCr's", memory.Wanted{ROCR: list("4,5,6,7"), HIP: list("1")}, []int{5}},
+		{"HIP before CUDA", memory.Wanted{HIP: list("3"), Visible: "2", VisibleSet: true}, []int{3}},
+		{"CUDA among ROCr's", memory.Wanted{ROCR: list("6,7"), Visible: "1", VisibleSet: true}, []int{7}},
+		{"two of them", memory.Wanted{ROCR: list("4,5,6,7"), HIP: list("3,1"), Devices: 2}, []int{5, 7}},
+	} {
+		s, err := memory.Play(t.Context(), recorded, c.wanted)
+		if err != nil {
+			t.Errorf("%s: %v", c.why, err)
+			continue
+		}
+		var got []int
+		for i := range 8 {
+			if s.Keep(gpu.Reading{Index: i}) {
+				got = append(got, i)
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", c.why, diff)
+		}
+	}
+	if _, err := memory.Play(t.Context(), recorded, memory.Wanted{ROCR: list("4,5"), HIP: list("2")}); err == nil {
+		t.Error("a device that ROCr hides is no error")
 	}
 }

@@ -128,7 +128,7 @@ func writableFolder(folder string) error {
 	if err != nil {
 		return fileError("write", folder, err)
 	}
-	trial, err := os.CreateTemp(there, unfinished+"*")
+	trial, err := os.CreateTemp(there, unfinished+strings.Replace(ownerName(), ":", "-", 1)+"-*") // so that a sweep finds it
 	if err != nil {
 		return fileError("write", folder, err)
 	}

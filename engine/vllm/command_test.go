@@ -126,7 +126,8 @@ func TestBenchLatencyFailures(t *testing.T) {
 		place     fakeCommand
 	}{
 		{"few tokens", "exception: vllm bench latency draws token ids up to 10000, and the model has fewer", fakeCommand{stdout: "ValueError: Token id 5000 is out of vocabulary\n", exit: &engine.ExitError{Code: 1}}},
-		{"memory", engine.FailureOOM, fakeCommand{exit: &engine.ExitError{Code: 137}}},
+		{"memory", engine.FailureOOM, fakeCommand{stdout: "torch.OutOfMemoryError: CUDA out of memory.\n", exit: &engine.ExitError{Code: 1}}},
+		{"a kill", "runtime_error: vllm: it was killed, perhaps for want of memory", fakeCommand{exit: &engine.ExitError{Code: 137}}},
 		{"an error", "runtime_error: vllm: ValueError: no such thing", fakeCommand{stdout: "ValueError: no such thing\n", exit: &engine.ExitError{Code: 1}}},
 		{"no end", "timeout: vllm bench latency did not end", fakeCommand{hang: true}},
 	} {

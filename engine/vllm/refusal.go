@@ -87,9 +87,14 @@ func refusal(log string, ended error) error {
 		e.Err = errors.Join(errPortTaken, ended)
 		return e
 	}
-	if engine.SaysOutOfMemory(log) || engine.OutOfMemory(ended) {
+	if exit, ok := errors.AsType[*engine.ExitError](ended); engine.SaysOutOfMemory(log) || ok && engine.SaysOutOfMemory(exit.Stderr) {
 		e.Reason, e.OutOfMemory = "memory ran out", true
 		e.Remedy = "fewer layers, a smaller grid, or more devices"
+		return e
+	}
+	if engine.OutOfMemory(ended) { // a kill leaves no word
+		e.Reason = "it was killed, perhaps for want of memory"
+		e.Remedy = "the kernel's log tells (dmesg); fewer layers, a smaller grid, or more devices need less memory"
 		return e
 	}
 	// The first error is the cause; those after it tell that there was one.

@@ -469,7 +469,7 @@ func TestServerRefused(t *testing.T) {
 			f.startExit = exit
 			f.startLog = []string{"ValueError: Free memory on device cuda:0 (27.28/31.86 GiB) on startup is less than desired GPU memory utilization (0.9, 28.67 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."}
 		}},
-		{why: "killed while loading", want: "memory ran out", oom: true, server: func(f *fakeServer) {
+		{why: "killed while loading, without a word", want: "perhaps for want of memory", hint: "dmesg", server: func(f *fakeServer) {
 			f.startExit = &engine.ExitError{Program: "vllm", Place: "fake", Code: 137}
 		}},
 		{why: "an old release", want: "does not know --enable-logging-iteration-details", hint: "0.14", server: func(f *fakeServer) {

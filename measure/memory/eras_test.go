@@ -95,7 +95,10 @@ func play(t *testing.T, m *machine, devices int) *memory.Observation {
 	e, err := memory.Open(t.Context(), memory.Options{
 		Source: m.bank, Every: time.Millisecond, Settle: 5 * time.Millisecond, FreeWithin: time.Minute,
 		Start: func(ctx context.Context, marked func(engine.Mark)) (engine.Session, error) {
-			setup.Marked = marked
+			setup.Marked = func(mark engine.Mark) {
+				marked(mark)
+				m.hear(mark.Name)
+			}
 			return vllm.BenchLatency{Whole: true}.Start(ctx, m, setup)
 		},
 	})

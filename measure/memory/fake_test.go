@@ -122,6 +122,37 @@ type machine struct {
 	*bank
 	script string
 	files  map[string]string
+	// heard are the moments that were told, guarded by the bank's mutex.
+	heard map[string]bool
+}
+
+// hear notes that a moment was told.
+func (m *machine) hear(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard[name] = true
+	m.more.Broadcast()
+}
+
+// told waits until the moment that a line tells of was heard, so that the memory
+// does not change before it.
+func (m *machine) told(line string) {
+	name := ""
+	switch {
+	case strings.Contains(line, "Starting to load model"):
+		name = engine.MarkStarted
+	case strings.Contains(line, "Model loading took"), strings.Contains(line, "Loading model weights took"):
+		name = engine.MarkLoaded
+	case strings.Contains(line, "init engine (profile"):
+		name = engine.MarkReady
+	default:
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for !m.heard[name] && !m.over {
+		m.more.Wait()
+	}
 }
 
 func (*machine) String() string                                          { return "machine" }
@@ -188,6 +219,7 @@ func (m *machine) vllm(argv []string, stdout, stderr io.Writer) error {
 			m.files[file] = `{"avg_latency": 0.5, "latencies": [0.4, 0.5, 0.6], "percentiles": {"50": 0.5}}`
 		default:
 			_, _ = fmt.Fprintln(stdout, line)
+			m.told(line)
 		}
 	}
 	return nil
@@ -217,7 +249,7 @@ func newMachine(t *testing.T, era string, devices int) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machine{bank: newBank(slices.Repeat([]int64{baseline}, devices)...), script: string(text), files: map[string]string{}}
+	return &machine{bank: newBank(slices.Repeat([]int64{baseline}, devices)...), script: string(text), files: map[string]string{}, heard: map[string]bool{}}
 }
 
 // baseline is what every device of the eras holds before the engine, in bytes.
