@@ -137,7 +137,7 @@ func (m *machine) hear(name string) {
 // told waits until the moment that a line tells of was heard, so that the memory
 // does not change before it.
 func (m *machine) told(line string) {
-	name := ""
+	var name string
 	switch {
 	case strings.Contains(line, "Starting to load model"):
 		name = engine.MarkStarted
