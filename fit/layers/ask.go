@@ -23,6 +23,15 @@ const maxSize = 1 << 30
 // A compat answer has no interval. The error is an [UnknownLayerError], a
 // [fit.NotMeasuredError], or about a size that cannot be.
 func (t *Table) Time(l profile.Layer, compat bool) (stat.Estimate[unit.Seconds], error) {
+	e, err := t.time(l, compat)
+	if v := float64(e.Value); err == nil && (!(v > 0) || math.IsInf(v, 0)) {
+		return stat.Estimate[unit.Seconds]{}, notMeasured(fmt.Sprintf("layer %q of %d tokens", l.Name, l.Tokens), "the points around it give no time")
+	}
+	return e, err
+}
+
+// time looks a layer up; a lookup between points of nothing gives no number.
+func (t *Table) time(l profile.Layer, compat bool) (stat.Estimate[unit.Seconds], error) {
 	none := stat.Estimate[unit.Seconds]{}
 	for _, x := range [...]int{l.Tokens, l.Context, l.Sequences, l.SequenceContext, l.ActivatedExperts, l.TensorParallel} {
 		if x < 0 || x > maxSize {
