@@ -18,6 +18,16 @@ import (
 //
 //	go test ./load -run '^$' -bench . -benchtime 1x
 
+// BenchmarkReadError has 300 requests of 64 tokens at 100 requests a second.
+func BenchmarkReadError(b *testing.B) {
+	for b.Loop() {
+		late := readErrors(b)
+		b.ReportMetric(stat.QuantileSorted(late, 0.5), "p50-ms")
+		b.ReportMetric(stat.QuantileSorted(late, 0.99), "p99-ms")
+		b.ReportMetric(late[len(late)-1], "max-ms")
+	}
+}
+
 // BenchmarkPacing waits for 1,000 due times a second over three seconds.
 func BenchmarkPacing(b *testing.B) {
 	for b.Loop() {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/llmprof/llmprof/stat"
 	"github.com/llmprof/llmprof/unit"
 	"github.com/llmprof/llmprof/workload"
 )
@@ -47,35 +46,38 @@ func (e *truth) stamp(a *asked, at time.Time) {
 	e.emits[prompt] = append(e.emits[prompt], at)
 }
 
-// TestTruth compares the client's times of chunks with the times at which the
-// server, in the same process and on the same clock, emitted them.
-func TestTruth(t *testing.T) {
-	if load := loadAverage(); load != nil && *load > 1.5 {
-		t.Skipf("the machine is busy (load %.1f): times would say nothing", *load)
-	}
+// readErrors are the milliseconds, ascending, from the moment the server emitted
+// a token to the moment the client says it read it: 19,200 chunks of 100
+// requests a second, on one clock in one process.
+func readErrors(tb testing.TB) []float64 {
+	tb.Helper()
 	e := &truth{emits: map[string][]time.Time{}}
-	s := serve(t, steady(20*time.Millisecond, 5*time.Millisecond, e.stamp))
-	result, err := Run(t.Context(), []Target{{URL: s.url(), Model: "m"}}, Options{
+	s := serve(tb, steady(20*time.Millisecond, 5*time.Millisecond, e.stamp))
+	result, err := Run(tb.Context(), []Target{{URL: s.url(), Model: "m"}}, Options{
 		Schedule: constant(300, 100, 64), Text: func(q workload.Request) string { return strconv.Itoa(q.ID) },
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var late []float64
 	for i := range result.Records {
 		r := &result.Records[i]
 		if !r.OK() || len(r.Chunks) != 64 {
-			t.Fatalf("request %d: %d chunks, %v", r.ID, len(r.Chunks), r.Failure)
+			tb.Fatalf("request %d: %d chunks, %v", r.ID, len(r.Chunks), r.Failure)
 		}
 		for j, c := range r.Chunks {
 			late = append(late, result.Started.Add(c.At).Sub(e.emits[strconv.Quote(strconv.Itoa(i))][j]).Seconds()*1e3)
 		}
 	}
 	slices.Sort(late)
-	p50, p99 := stat.QuantileSorted(late, 0.5), stat.QuantileSorted(late, 0.99)
-	t.Logf("read error over %d chunks: min %.3f, p50 %.3f, p99 %.3f, max %.3f ms", len(late), late[0], p50, p99, late[len(late)-1])
-	if late[0] < 0 || p50 > 0.5 || p99 > 3 {
-		t.Errorf("read error min %.3f, p50 %.3f, p99 %.3f ms: want it above 0 and below 0.5 and 3", late[0], p50, p99)
+	return late
+}
+
+// TestTruth holds the client's times of chunks against the times at which the
+// server emitted them: none was read before it was emitted.
+func TestTruth(t *testing.T) {
+	if late := readErrors(t); late[0] < 0 {
+		t.Errorf("a chunk was read %.3f ms before it was emitted", -late[0])
 	}
 }
 
