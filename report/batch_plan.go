@@ -35,7 +35,7 @@ func PlanTables(p campaign.Plan) []Table {
 	}
 	summary.pair("cannot fit", strconv.Itoa(unfit))
 	if unknown > 0 {
-		summary.pair("fit not known", fmt.Sprintf("%d; --gpu names the device", unknown))
+		summary.pair("fit not known", strconv.Itoa(unknown))
 	}
 	return append([]Table{summary, loadsTable(p)}, planCells(p), planCommands(p))
 }

@@ -71,7 +71,7 @@ func TestPlanTables(t *testing.T) {
 	if err := Text(&out, tables...); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"cannot fit     1\n", "fit not known  1; --gpu names the device\n", "time           not known for every cell\n", "engine loads   1\n"} {
+	for _, want := range []string{"cannot fit     1\n", "fit not known  1\n", "time           not known for every cell\n", "engine loads   1\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

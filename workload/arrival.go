@@ -226,11 +226,14 @@ func (t Trace) Validate() error {
 	return errors.Join(append(faults, checkReplay("trace", t.Speed, t.Limit))...)
 }
 
-// String is such as "trace of 400 times, speed 2".
+// String is such as "trace of 400 times, speed 2", or "400 at once".
 func (t Trace) String() string {
 	n := len(t.Offsets)
 	if t.Limit > 0 {
 		n = min(n, t.Limit)
+	}
+	if n > 0 && t.Offsets[n-1] == t.Offsets[0] {
+		return fmt.Sprintf("%d at once", n)
 	}
 	return fmt.Sprintf("trace of %d times, speed %g", n, orOne(t.Speed))
 }

@@ -98,7 +98,7 @@ lists of lengths and sizes too. A run that goes on wants those that it began wit
 			return a.batch(cmd.Context(), f)
 		},
 	}
-	f.engineFlags.register(cmd)
+	f.engineFlags.registerOwnLimits(cmd, "the file's, or vllm", "the file's, or 0.9")
 	f.samplerFlags.register(cmd)
 	f.architectureFlags.register(cmd)
 	f.storeFlags.register(cmd)

@@ -49,8 +49,9 @@ func (a *app) benchCommand() *cobra.Command {
 		Long: `Bench loads an OpenAI-compatible server with a schedule that is made beforehand
 from one seed, and measures TTFT, ITL, TPOT and end-to-end latency, from the
 moment of sending and from the moment at which each request was due. It judges
-itself: a client that fell behind, or a run of failures, ends as INVALID, exit
-code 1, and its figures are written all the same.
+itself: a client that fell behind, a run of failures, or no steady part (as when
+all is sent at once without a limit) ends as INVALID, exit code 1, and its
+figures are written all the same.
 
 With --request-rate requests come at that rate whatever the server does (Poisson,
 or as --burstiness says). With --max-concurrency and no rate, so many clients ask

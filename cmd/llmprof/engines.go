@@ -93,6 +93,21 @@ func (f *engineFlags) registerCut(cmd *cobra.Command, numLayers int) {
 	onlyOnCommandLine(cmd.Flags(), "num-layers")
 }
 
+// registerOwnLimits adds the flags for a measurement whose engine keeps its own
+// limits, and tells the engine that runs where none is named.
+func (f *engineFlags) registerOwnLimits(cmd *cobra.Command, defaultEngine, defaultUtilization string) {
+	f.register(cmd)
+	for name, usual := range map[string][2]string{
+		"engine":                 {"torch, llama-bench for a .gguf file", defaultEngine},
+		"max-model-len":          {"what the grid needs", "the model's"},
+		"max-num-batched-tokens": {"what the grid needs", "the engine's"},
+		"gpu-memory-utilization": {"the engine's", defaultUtilization},
+	} {
+		flag := cmd.Flags().Lookup(name)
+		flag.Usage = strings.Replace(flag.Usage, "(default: "+usual[0]+")", "(default: "+usual[1]+")", 1)
+	}
+}
+
 func (f *engineFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	var names []string

@@ -115,7 +115,7 @@ said, of all its devices; --sampler plays such a file in its place.`,
 		ValidArgsFunction: a.completeModels,
 	}
 	flags := cmd.Flags()
-	f.engineFlags.register(cmd)
+	f.engineFlags.registerOwnLimits(cmd, "vllm-bench, llama-bench for a .gguf file", "the engine's")
 	f.samplerFlags.register(cmd)
 	f.architectureFlags.register(cmd)
 	flags.StringVar(&f.model, "model", "", "the model, in place of the argument")
@@ -329,6 +329,9 @@ func memoryFailure(o *memory.Observation) error {
 	hint := o.Result.Hint
 	if o.Result.Failure == engine.FailureOOM && hint == "" {
 		hint = "fewer or shorter sequences, a smaller --max-model-len, or more devices"
+	}
+	if o.Result.Failure == engine.FailureLimits && hint == "" {
+		hint = "the sequences are longer, or more, than the engine and the model admit: shorter --input-len and --output-len, a smaller --batch-size, or a larger --max-model-len"
 	}
 	return &codedError{codeOutside, fmt.Errorf("%d × %d tokens could not be measured: %s", o.Task.BatchSize, o.Task.InputLen, o.Result.Failure), hint}
 }

@@ -70,7 +70,7 @@ with its total; --compat compares all the same, as LLM Sizer does. Differences a
 measured less calculated: negative is an overestimate.
 
 It exits with 0 whatever the errors are; with --fail-on CLASS it exits with 1 if
-a total is in this class or a worse one.`,
+nothing could be compared, or if a total is in this class or a worse one.`,
 		Example: `  llmprof validate memory results/memory-profiles
   llmprof validate memory llama.json --calculator all --gpu h100 --detailed
   llmprof validate memory batch-bench-results-*.csv --expected sizes.csv -o markdown
@@ -230,6 +230,9 @@ func failing(judged memory.Report, class string) error {
 	first := slices.IndexFunc(classes, func(c string) bool { return strings.EqualFold(c, class) })
 	if first < 0 {
 		return nil
+	}
+	if !slices.ContainsFunc(judged.Verdicts, func(v memory.Verdict) bool { return len(v.Comparisons) > 0 }) {
+		return &verdictError{fmt.Sprintf("no total was compared, so none is known to be better than %s", classes[first])}
 	}
 	n := 0
 	for _, v := range judged.Verdicts {
