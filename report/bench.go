@@ -29,8 +29,9 @@ type BenchDocument struct {
 	// Whole is the whole run, Steady the part in which the load was steady.
 	Whole  load.Summary `json:"whole"`
 	Steady load.Summary `json:"steady"`
-	// Server is what the server says of the steady part, ServerWhole of the
-	// whole run; null where it publishes no metrics.
+	// Server is what the server says between the readings within the steady
+	// part, ServerWhole of the whole run; null where it publishes no metrics or
+	// was not read twice meanwhile.
 	Server      *metrics.Window `json:"server"`
 	ServerWhole *metrics.Window `json:"server_whole"`
 	Checks      []load.Check    `json:"checks"`

@@ -374,7 +374,7 @@ func windowsOf(w *metrics.Watcher, r *load.Result, steady load.Summary) (whole, 
 	if window, ok := w.Between(r.Started, r.Started.Add(r.Elapsed)); ok {
 		whole = &window
 	}
-	if window, ok := w.Between(at(steady.From), at(steady.To)); ok && steady.Duration > 0 {
+	if window, ok := w.Within(at(steady.From), at(steady.To)); ok {
 		part = &window
 	}
 	return whole, part

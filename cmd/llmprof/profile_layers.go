@@ -57,15 +57,7 @@ what its layers add up to: llmprof validate layers does the same later.`,
 		Example: `  llmprof profile layers ./tiny --device cpu --hardware epyc --prefill-max 512 --decode-max 512
   llmprof profile layers meta-llama/Llama-3.1-8B --hardware RTX3090 --device cuda --warmup 10 --repeat 100
   llmprof profile layers Qwen3-8B --hardware H200 --max-num-seqs 64 --format llmservingsim`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && f.model != "" {
-				return nil
-			}
-			if len(args) == 1 && f.model != "" && args[0] != f.model {
-				return usage("", "the model is given twice: %s and --model %s", args[0], f.model)
-			}
-			return oneEngineModel(cmd, args)
-		},
+		Args: func(cmd *cobra.Command, args []string) error { return engineModelOrFlag(cmd, args, f.model) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.changed = cmd.Flags().Changed
 			ref := f.model

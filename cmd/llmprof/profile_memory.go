@@ -95,15 +95,7 @@ said, of all its devices; --sampler plays such a file in its place.`,
   llmprof profile memory --model ./tiny --engine vllm --device cpu --max-model-len 2048 -o tiny.json
   llmprof profile memory Qwen3-8B --place docker:vllm-inference --tp 2 --kv-cache-dtype fp8 --json
   llmprof profile memory Qwen3-8B --record devices.jsonl`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && f.model != "" {
-				return nil
-			}
-			if len(args) == 1 && f.model != "" && args[0] != f.model {
-				return usage("", "the model is given twice: %s and --model %s", args[0], f.model)
-			}
-			return oneEngineModel(cmd, args)
-		},
+		Args: func(cmd *cobra.Command, args []string) error { return engineModelOrFlag(cmd, args, f.model) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.changed = cmd.Flags().Changed
 			ref := f.model

@@ -89,6 +89,17 @@ func oneEngineModel(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// engineModelOrFlag wants the model as the argument or as --model.
+func engineModelOrFlag(cmd *cobra.Command, args []string, model string) error {
+	if len(args) == 0 && model != "" {
+		return nil
+	}
+	if len(args) == 1 && model != "" && args[0] != model {
+		return usage("", "the model is given twice: %s and --model %s", args[0], model)
+	}
+	return oneEngineModel(cmd, args)
+}
+
 func (a *app) profileStep(ctx context.Context, ref string, f *stepFlags) (fault error) {
 	grid, err := f.points()
 	if err != nil {

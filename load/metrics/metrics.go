@@ -6,8 +6,9 @@
 //	w.Stop()
 //	window := w.Between(from, to)
 //
-// Counters are differences of two readings, the last at or before the begin of a
-// window and the first at or after its end; gauges are means and maxima of the
+// Counters are differences of two readings: with Between the last at or before
+// the begin of a window and the first at or after its end, with Within the first
+// and the last inside it; gauges are means and maxima of the
 // readings within. vLLM, SGLang and llama-server are known; what one of them does
 // not publish is nil.
 package metrics

@@ -70,6 +70,12 @@ func TestWindow(t *testing.T) {
 	if *got.TTFT < 49.999 || *got.TTFT > 50.001 || got.Running.Max != 29 || got.KVUsage.Mean != 0.25 || got.Preemptions != nil || got.Engine != "vllm" {
 		t.Errorf("%+v", got)
 	}
+	if got, ok := w.Within(begin.Add(-time.Hour), time.Now()); !ok || *got.Requests != 22 || got.Readings != 4 {
+		t.Errorf("within all: %+v, %v: want 22 requests of 4 readings", got, ok)
+	}
+	if got, ok := w.Within(begin, end); ok { // one reading lies between
+		t.Errorf("a window of one reading: %+v", got)
+	}
 	if idle, known := w.Idle(); idle || !known {
 		t.Errorf("29 requests run: idle %v, known %v", idle, known)
 	}

@@ -85,6 +85,27 @@ func (w *Watcher) Between(from, to time.Time) (Window, bool) {
 			break
 		}
 	}
+	return w.window(first, last)
+}
+
+// Within is what happened between the first reading and the last that were made
+// from one time to another, so that nothing of before or after is in it. ok is
+// false where there are no two of them.
+func (w *Watcher) Within(from, to time.Time) (Window, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first, last := len(w.readings), -1
+	for i, r := range w.readings {
+		if !r.at.Before(from) && !r.at.After(to) {
+			first, last = min(first, i), i
+		}
+	}
+	return w.window(first, last)
+}
+
+// window is the stretch from one reading to another; ok is false where the
+// second does not come after the first. The lock is held.
+func (w *Watcher) window(first, last int) (Window, bool) {
 	if last <= first {
 		return Window{}, false
 	}
