@@ -20,7 +20,7 @@ def look(case):
         model = probe.Model({
             "model": case.get("model") or folder, "device": "cpu", "dtype": "fp32", "clock": "cpu", "threads": 1,
             "num_layers": case.get("num_layers", 0), "args": case.get("args"), "cuda_graphs": True,
-        })
+        }, lambda event: None)
     layers = probe_layers.time_layers(model, 8, 4, 1, 1, 2)
     again = probe_layers.time_layers(model, 1, 4, 2, 1, 2)
     if [l["name"] for l in again] != [l["name"] for l in layers]:
