@@ -61,6 +61,17 @@ type Config struct {
 	// MaxNumBatchedTokens bounds the tokens of one step; 0 means that a
 	// prompt is computed in one step.
 	MaxNumBatchedTokens int `json:"max_num_batched_tokens,omitempty"`
+	// MaxNumSeqs bounds the requests that run at once; 0 leaves it to the
+	// engine.
+	MaxNumSeqs int `json:"max_num_seqs,omitempty"`
+	// ChunkedPrefill says whether a prompt may be computed over several steps,
+	// PrefixCaching whether the KV blocks of earlier prompts are used again; nil
+	// leaves it to the engine.
+	ChunkedPrefill *bool `json:"enable_chunked_prefill,omitempty"`
+	PrefixCaching  *bool `json:"enable_prefix_caching,omitempty"`
+	// SchedulingPolicy is the order in which requests are scheduled: "fcfs",
+	// "priority"; empty leaves it to the engine.
+	SchedulingPolicy string `json:"scheduling_policy,omitempty"`
 }
 
 // WithDefaults returns c with every unset field at its default.
@@ -113,6 +124,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxNumBatchedTokens < 0 {
 		faults = append(faults, fmt.Errorf("max num batched tokens is %d: want 0 or more", c.MaxNumBatchedTokens))
+	}
+	if c.MaxNumSeqs < 0 {
+		faults = append(faults, fmt.Errorf("max num seqs is %d: want 0 or more", c.MaxNumSeqs))
 	}
 	if !(c.GPUMemoryUtilization > 0 && c.GPUMemoryUtilization <= 1) {
 		faults = append(faults, fmt.Errorf("gpu memory utilization is %g: want more than 0 and at most 1", c.GPUMemoryUtilization))

@@ -73,6 +73,12 @@ func conditions() []condition {
 		}
 		return strconv.Itoa(n)
 	}
+	either := func(b *bool) string {
+		if b == nil {
+			return ""
+		}
+		return strconv.FormatBool(*b)
+	}
 	return []condition{
 		{"device", func(h *Header) string { return deviceIdentity(h.Device) }, func(o, h *Header) {
 			o.Device.Name, o.Device.Reported = h.Device.Name, h.Device.Reported
@@ -99,6 +105,10 @@ func conditions() []condition {
 		{"deploy.max_model_len", func(h *Header) string { return number(h.Deploy.MaxModelLen) }, func(o, h *Header) { o.Deploy.MaxModelLen = h.Deploy.MaxModelLen }},
 		{"metadata." + RunKey, func(h *Header) string { return string(h.Metadata[RunKey]) }, func(_, _ *Header) {}},
 		{"deploy.max_num_batched_tokens", func(h *Header) string { return number(h.Deploy.MaxNumBatchedTokens) }, func(o, h *Header) { o.Deploy.MaxNumBatchedTokens = h.Deploy.MaxNumBatchedTokens }},
+		{"deploy.max_num_seqs", func(h *Header) string { return number(h.Deploy.MaxNumSeqs) }, func(o, h *Header) { o.Deploy.MaxNumSeqs = h.Deploy.MaxNumSeqs }},
+		{"deploy.enable_chunked_prefill", func(h *Header) string { return either(h.Deploy.ChunkedPrefill) }, func(o, h *Header) { o.Deploy.ChunkedPrefill = h.Deploy.ChunkedPrefill }},
+		{"deploy.enable_prefix_caching", func(h *Header) string { return either(h.Deploy.PrefixCaching) }, func(o, h *Header) { o.Deploy.PrefixCaching = h.Deploy.PrefixCaching }},
+		{"deploy.scheduling_policy", func(h *Header) string { return h.Deploy.SchedulingPolicy }, func(o, h *Header) { o.Deploy.SchedulingPolicy = h.Deploy.SchedulingPolicy }},
 	}
 }
 

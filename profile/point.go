@@ -61,6 +61,11 @@ const (
 	KindRequest Kind = "request"
 	// KindTelemetry is a stretch of readings of a device; it holds no samples.
 	KindTelemetry Kind = "telemetry"
+	// KindWorkload is the times of a load of equal requests on a server.
+	KindWorkload Kind = "workload"
+	// KindServer is what a server says of a stretch of time; it holds no
+	// samples.
+	KindServer Kind = "server"
 	// KindFailure is a point that was asked for and could not be measured.
 	KindFailure Kind = "failure"
 )
@@ -85,10 +90,13 @@ type Point struct {
 	Step *Step `json:"step,omitempty"`
 	// Layer says which layer was run, for KindLayer and for failed layers.
 	Layer *Layer `json:"layer,omitempty"`
-	// Memory, Request and Telemetry are what points of those kinds say.
+	// Memory, Request, Telemetry and Server are what points of those kinds say,
+	// Workload what was run, for KindWorkload and for failed loads.
 	Memory    *Memory    `json:"memory,omitempty"`
 	Request   *Request   `json:"request,omitempty"`
 	Telemetry *Telemetry `json:"telemetry,omitempty"`
+	Workload  *Workload  `json:"workload,omitempty"`
+	Server    *Server    `json:"server,omitempty"`
 	// Samples are all the times taken, in order, in seconds.
 	Samples []float64 `json:"samples_s,omitempty"`
 	// Summary is what a foreign file said of samples that it did not keep,

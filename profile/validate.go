@@ -63,6 +63,17 @@ func (p *Point) Validate() error {
 		if p.Telemetry == nil {
 			fault("a telemetry point holds no readings")
 		}
+	case KindWorkload:
+		if _, ok := p.Mean(); !ok {
+			fault("a workload holds neither samples nor a summary")
+		}
+		if p.Workload == nil {
+			fault("a workload does not say what was run")
+		}
+	case KindServer:
+		if p.Server == nil {
+			fault("a server point holds no figures")
+		}
 	case KindFailure:
 		if p.Reason == "" {
 			fault("a failure does not say its reason")
@@ -93,6 +104,16 @@ func (p *Point) Validate() error {
 	if p.Request != nil {
 		if err := p.Request.validate(); err != nil {
 			faults = append(faults, fmt.Errorf("request: %w", err))
+		}
+	}
+	if p.Workload != nil {
+		if err := p.Workload.validate(); err != nil {
+			faults = append(faults, fmt.Errorf("workload: %w", err))
+		}
+	}
+	if p.Server != nil {
+		if err := p.Server.validate(); err != nil {
+			faults = append(faults, fmt.Errorf("server: %w", err))
 		}
 	}
 	return errors.Join(faults...)

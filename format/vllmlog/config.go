@@ -23,7 +23,8 @@ func (s *server) set(key string, value any) {
 		}
 		key = "model"
 	case "version", "model", "dtype", "max_model_len", "max_num_batched_tokens", "tensor_parallel_size", "pipeline_parallel_size",
-		"data_parallel_size", "enable_expert_parallel", "quantization", "kv_cache_dtype", "block_size", "gpu_memory_utilization":
+		"data_parallel_size", "enable_expert_parallel", "quantization", "kv_cache_dtype", "block_size", "gpu_memory_utilization",
+		"max_num_seqs", "enable_chunked_prefill", "enable_prefix_caching", "scheduling_policy":
 	default:
 		return
 	}
@@ -60,6 +61,7 @@ func (r *reader) configure(s *server) {
 		{"pipeline_parallel_size", &d.PipelineParallel},
 		{"data_parallel_size", &d.DataParallel},
 		{"block_size", &d.BlockSize},
+		{"max_num_seqs", &d.MaxNumSeqs},
 	} {
 		if n, err := strconv.ParseInt(s.settings[size.key], 10, 32); err == nil && n > 0 {
 			*size.field = int(n)
@@ -68,6 +70,12 @@ func (r *reader) configure(s *server) {
 	if s.settings["enable_expert_parallel"] == "true" {
 		d.ExpertParallel = max(1, d.TensorParallel) * max(1, d.DataParallel)
 	}
+	for key, field := range map[string]**bool{"enable_chunked_prefill": &d.ChunkedPrefill, "enable_prefix_caching": &d.PrefixCaching} {
+		if on, err := strconv.ParseBool(s.settings[key]); err == nil {
+			*field = &on
+		}
+	}
+	d.SchedulingPolicy = s.settings["scheduling_policy"]
 	if u, err := strconv.ParseFloat(s.settings["gpu_memory_utilization"], 64); err == nil && u > 0 && u <= 1 {
 		d.GPUMemoryUtilization = u
 	}

@@ -152,9 +152,10 @@ func TestRecordedStartup(t *testing.T) {
 	if d := cmp.Diff(want, parts(p)); d != "" {
 		t.Error(d)
 	}
+	yes := true
 	header := deploy.Config{
 		Model: "tiny", Engine: "vllm", EngineVersion: "0.32.0", DType: catalog.BF16, MaxModelLen: 2048,
-		TensorParallel: 1, PipelineParallel: 1, DataParallel: 1,
+		TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, ChunkedPrefill: &yes, PrefixCaching: &yes,
 	}
 	if d := cmp.Diff(header, p.Header.Deploy); d != "" {
 		t.Error(d)

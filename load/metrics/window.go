@@ -4,71 +4,14 @@ import (
 	"time"
 
 	"github.com/llmprof/llmprof/format/prom"
+	"github.com/llmprof/llmprof/profile"
 )
 
-// Gauge is what a figure was over a window, in its own unit.
-type Gauge struct {
-	// Mean is that of the readings, not weighted; Max their largest, both in the
-	// unit of the figure.
-	Mean float64 `json:"mean"`
-	Max  float64 `json:"max"`
-}
+// Window is what a server says of a stretch of time.
+type Window = profile.Server
 
-// Window is what a server says of a stretch of time. What it does not publish is
-// nil. Means of times are over the observations that ended in the window.
-type Window struct {
-	// Engine is "vllm", "sglang" or "llama.cpp".
-	Engine string `json:"engine"`
-	// Seconds is the time between the two readings that counters are
-	// differences of; Readings is the number of them within.
-	Seconds  float64 `json:"window_s"`
-	Readings int     `json:"readings"`
-	// Failed counts readings that did not come.
-	Failed int `json:"failed_readings"`
-
-	// Running and Waiting are requests, KVUsage a share of the KV cache, 0..1.
-	Running *Gauge `json:"running"`
-	Waiting *Gauge `json:"waiting"`
-	KVUsage *Gauge `json:"kv_cache_usage"`
-
-	// Requests are those that finished. PromptTokens, CachedTokens and
-	// GenerationTokens are tokens, PrefixQueries and PrefixHits prompt tokens
-	// that were looked up and found in the prefix cache.
-	Requests         *float64 `json:"finished_requests"`
-	PromptTokens     *float64 `json:"prompt_tokens"`
-	CachedTokens     *float64 `json:"cached_tokens"`
-	GenerationTokens *float64 `json:"generation_tokens"`
-	PrefixQueries    *float64 `json:"prefix_cache_queries_tokens"`
-	PrefixHits       *float64 `json:"prefix_cache_hits_tokens"`
-	// HitRate is hits over queries, 0..1.
-	HitRate *float64 `json:"prefix_cache_hit_rate"`
-	// Preemptions counts events.
-	Preemptions *float64 `json:"preemptions"`
-	// ScheduledTokens is what all steps computed, Steps the number of those that
-	// put tokens out, both counts.
-	ScheduledTokens *float64 `json:"scheduled_tokens"`
-	Steps           *float64 `json:"output_steps"`
-
-	// Means of times that the server took, in milliseconds.
-	TTFT    *float64 `json:"ttft_mean_ms"`
-	ITL     *float64 `json:"itl_mean_ms"`
-	E2EL    *float64 `json:"e2el_mean_ms"`
-	Queue   *float64 `json:"queue_mean_ms"`
-	Prefill *float64 `json:"prefill_mean_ms"`
-	Decode  *float64 `json:"decode_mean_ms"`
-
-	// Cache is what the engine says of its KV cache.
-	Cache *Cache `json:"kv_cache,omitempty"`
-	// Warnings are remarks on the readings.
-	Warnings []string `json:"warnings,omitempty"`
-}
-
-// Cache is the KV cache of all engines of a server.
-type Cache struct {
-	BlockSize int   `json:"block_size,omitempty"` // tokens
-	Blocks    int64 `json:"blocks,omitempty"`
-	Tokens    int64 `json:"tokens,omitempty"`
-}
+// Gauge is what a figure was over a window.
+type Gauge = profile.Gauge
 
 // Between is what happened from one time to another. ok is false where there
 // are no two readings around or within it.
@@ -117,17 +60,17 @@ func (w *Watcher) window(first, last int) (Window, bool) {
 	}
 	switch out.Engine {
 	case "vllm":
-		out.vllm(difference.VLLM())
+		ofVLLM(&out, difference.VLLM())
 	case "sglang":
-		out.sglang(difference.SGLang())
+		ofSGLang(&out, difference.SGLang())
 	default:
-		out.llamacpp(difference.LlamaCPP())
+		ofLlamaCPP(&out, difference.LlamaCPP())
 	}
 	if out.PrefixHits != nil && out.PrefixQueries != nil && *out.PrefixQueries > 0 {
 		rate := *out.PrefixHits / *out.PrefixQueries
 		out.HitRate = &rate
 	}
-	out.gauges(w.readings[first : last+1])
+	gauges(&out, w.readings[first:last+1])
 	return out, true
 }
 
@@ -149,7 +92,7 @@ func milliseconds(d *prom.Distribution) *float64 {
 	return &mean
 }
 
-func (w *Window) vllm(v prom.VLLM) {
+func ofVLLM(w *Window, v prom.VLLM) {
 	w.PromptTokens, w.CachedTokens, w.GenerationTokens = value(v.PromptTokens), value(v.CachedTokens), value(v.GenerationTokens)
 	w.PrefixQueries, w.PrefixHits, w.Preemptions = value(v.PrefixQueries), value(v.PrefixHits), value(v.Preemptions)
 	if v.Finished != nil {
@@ -170,24 +113,24 @@ func (w *Window) vllm(v prom.VLLM) {
 	w.Queue, w.Prefill, w.Decode = milliseconds(v.QueueTime), milliseconds(v.PrefillTime), milliseconds(v.DecodeTime)
 	for _, c := range v.Cache {
 		if w.Cache == nil {
-			w.Cache = &Cache{BlockSize: c.BlockSize}
+			w.Cache = &profile.KVCache{BlockSize: c.BlockSize}
 		}
 		w.Cache.Blocks += c.Blocks
 		w.Cache.Tokens += c.Tokens
 	}
 }
 
-func (w *Window) sglang(s prom.SGLang) {
+func ofSGLang(w *Window, s prom.SGLang) {
 	w.PromptTokens, w.CachedTokens, w.GenerationTokens = value(s.PromptTokens), value(s.CachedTokens), value(s.GenerationTokens)
 	w.PrefixQueries, w.PrefixHits = value(s.PromptTokens), value(s.CachedTokens)
 	w.Requests, w.Preemptions = value(s.Requests), value(s.Retractions)
 	w.TTFT, w.ITL, w.E2EL, w.Queue = milliseconds(s.TTFT), milliseconds(s.TokenGap), milliseconds(s.EndToEnd), milliseconds(s.QueueTime)
 	if s.KVTokens != nil {
-		w.Cache = &Cache{Tokens: int64(s.KVTokens.Value)}
+		w.Cache = &profile.KVCache{Tokens: int64(s.KVTokens.Value)}
 	}
 }
 
-func (w *Window) llamacpp(l prom.LlamaCPP) {
+func ofLlamaCPP(w *Window, l prom.LlamaCPP) {
 	w.PromptTokens, w.GenerationTokens = value(l.PromptTokens), value(l.PredictedTokens)
 	if l.Decodes != nil {
 		w.Steps = value(l.Decodes)
@@ -195,7 +138,7 @@ func (w *Window) llamacpp(l prom.LlamaCPP) {
 }
 
 // gauges are means and maxima of readings.
-func (w *Window) gauges(readings []reading) {
+func gauges(w *Window, readings []reading) {
 	var running, waiting, usage []float64
 	add := func(list *[]float64, n *prom.Number) {
 		if n != nil {
@@ -242,7 +185,7 @@ func (w *Watcher) Idle() (idle, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	last := Window{Engine: w.readings[len(w.readings)-1].scrape.Engine()}
-	last.gauges(w.readings[len(w.readings)-1:])
+	gauges(&last, w.readings[len(w.readings)-1:])
 	if last.Running == nil {
 		return false, false
 	}
