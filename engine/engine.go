@@ -78,6 +78,10 @@ type Setup struct {
 	// to the engine where the deployment does not state them; otherwise a server
 	// is sized for the tasks to come.
 	OwnLimits bool
+	// Serve sets a server up as clients meet it: with a tokenizer, counts of
+	// cached tokens in its answers, and the engine's own choice of asynchronous
+	// scheduling. Otherwise it is set up so that each step can be timed alone.
+	Serve bool
 	// Log takes what the engine says on stderr; nil discards it. Secrets are
 	// removed.
 	Log io.Writer

@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -56,6 +57,10 @@ func decided(setup engine.Setup) error {
 		{d.BlockSize > 0, "block size"},
 		{d.MaxModelLen > 0, "max model len"},
 		{d.MaxNumBatchedTokens > 0, "max num batched tokens"},
+		{d.MaxNumSeqs > 0, "max num seqs"},
+		{d.ChunkedPrefill != nil, "chunked prefill"},
+		{d.PrefixCaching != nil, "prefix caching"},
+		{d.SchedulingPolicy != "", "scheduling policy"},
 		{d.GPUMemoryUtilization > 0 || d.MemFractionStatic > 0, "GPU memory utilization"},
 		{setup.LoadWeights, "weights"},
 		{setup.NumLayers > 0, "number of layers"},
@@ -91,6 +96,7 @@ func flagged(setup engine.Setup, l limits) deploy.Config {
 		Engine: "vllm", Model: asked.Model, DType: asked.DType, Quantization: asked.Quantization, BlockSize: asked.BlockSize,
 		TensorParallel: asked.TensorParallel, PipelineParallel: asked.PipelineParallel, GPUMemoryUtilization: asked.GPUMemoryUtilization,
 		KVCacheDType: asked.KVCacheDType, ExpertParallel: asked.ExpertParallel, MaxModelLen: l.modelLen, MaxNumBatchedTokens: l.budget,
+		MaxNumSeqs: l.sequences, ChunkedPrefill: asked.ChunkedPrefill, PrefixCaching: asked.PrefixCaching, SchedulingPolicy: asked.SchedulingPolicy,
 	}
 	if d.Model == "" {
 		d.Model = setup.Model
@@ -134,6 +140,7 @@ func overlay(d, said deploy.Config) deploy.Config {
 		{&d.DataParallel, &said.DataParallel},
 		{&d.ExpertParallel, &said.ExpertParallel},
 		{&d.MaxNumBatchedTokens, &said.MaxNumBatchedTokens},
+		{&d.MaxNumSeqs, &said.MaxNumSeqs},
 	} {
 		if *size.said > 0 {
 			*size.field = *size.said
@@ -144,6 +151,12 @@ func overlay(d, said deploy.Config) deploy.Config {
 			*format.field = *format.said
 		}
 	}
+	for _, either := range []struct{ field, said **bool }{{&d.ChunkedPrefill, &said.ChunkedPrefill}, {&d.PrefixCaching, &said.PrefixCaching}} {
+		if *either.said != nil {
+			*either.field = *either.said
+		}
+	}
+	d.SchedulingPolicy = cmp.Or(said.SchedulingPolicy, d.SchedulingPolicy)
 	if said.Quantization != "" {
 		d.Quantization = said.Quantization
 	}

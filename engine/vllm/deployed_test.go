@@ -45,6 +45,7 @@ func TestRefusesOtherDeployments(t *testing.T) {
 // TestRecordedDeployment: what is recorded is what the command line says, and
 // before it what the engine's log and metrics do.
 func TestRecordedDeployment(t *testing.T) {
+	yes, no := true, false
 	for _, c := range []struct {
 		why  string
 		ask  deploy.Config
@@ -63,6 +64,12 @@ func TestRecordedDeployment(t *testing.T) {
 			want: deploy.Config{DType: "fp16", TensorParallel: 4, ExpertParallel: 4, GPUMemoryUtilization: 0.8, KVCacheDType: "fp8", BlockSize: 128, Model: "/m/tiny"},
 		},
 		{
+			why:  "seats, switches and policy",
+			ask:  deploy.Config{MaxNumSeqs: 5, ChunkedPrefill: &no, PrefixCaching: &no, SchedulingPolicy: "priority"},
+			log:  "(EngineCore pid=9) INFO 11-21 00:55:49 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: model='/m/tiny', enable_prefix_caching=True, enable_chunked_prefill=False, pooler_config=None",
+			want: deploy.Config{MaxNumSeqs: 5, ChunkedPrefill: &no, PrefixCaching: &yes, SchedulingPolicy: "priority", BlockSize: 128, Model: "/m/tiny", MaxNumBatchedTokens: 4096},
+		},
+		{
 			why: "the engine's word is the last", ask: deploy.Config{TensorParallel: 1},
 			log: "(EngineCore pid=9) INFO 11-21 00:55:49 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: model='/m/tiny', speculative_config=None, " +
 				"tokenizer='/m/tiny', dtype=torch.float16, max_seq_len=2048, tensor_parallel_size=2, pipeline_parallel_size=1, data_parallel_size=1, quantization=None, kv_cache_dtype=fp8",
@@ -76,6 +83,9 @@ func TestRecordedDeployment(t *testing.T) {
 				f.startLog = []string{c.log}
 			}
 			c.want.Engine, c.want.EngineVersion, c.want.MaxModelLen = "vllm", "0.32.0", 2048
+			if c.want.MaxNumSeqs == 0 {
+				c.want.MaxNumSeqs = setup.MaxBatch
+			}
 			inBubble(t, f, setup, func(t *testing.T, s engine.Session) {
 				if diff := cmp.Diff(c.want, s.Facts().Deploy); diff != "" {
 					t.Errorf("deployment (-want +got):\n%s", diff)

@@ -27,9 +27,9 @@ const (
 
 // limitsOf sizes a server for the tasks to come.
 func limitsOf(setup engine.Setup) limits {
-	l := limits{modelLen: setup.Deploy.MaxModelLen, budget: setup.Deploy.MaxNumBatchedTokens, sequences: setup.MaxBatch}
-	if setup.OwnLimits {
-		l.sequences = 0
+	l := limits{modelLen: setup.Deploy.MaxModelLen, budget: setup.Deploy.MaxNumBatchedTokens, sequences: setup.Deploy.MaxNumSeqs}
+	if l.sequences == 0 && !setup.OwnLimits {
+		l.sequences = setup.MaxBatch
 	}
 	if need := setup.MaxInput + setup.MaxOutput; l.modelLen == 0 && need > 0 && !setup.OwnLimits {
 		l.modelLen = max(need, 256)
@@ -93,6 +93,15 @@ func (a *arguments) addInt(flag string, value int) {
 	}
 }
 
+// addSwitch turns a switch on, or off by its "no-" form.
+func (a *arguments) addSwitch(name string, on bool) {
+	if on {
+		a.add("--" + name)
+	} else {
+		a.add("--no-" + name)
+	}
+}
+
 // engineArgs are the flags that every command of vLLM takes.
 func engineArgs(setup engine.Setup, l limits) []string {
 	a := &arguments{own: setup.Args}
@@ -131,10 +140,16 @@ func engineArgs(setup engine.Setup, l limits) []string {
 	if setup.Device == "cpu" || !setup.CUDAGraphs {
 		a.add("--enforce-eager")
 	}
-	if setup.Device != "cpu" {
+	if setup.Device != "cpu" && !setup.Serve {
 		a.add("--no-async-scheduling")
 	}
-	a.add("--no-enable-prefix-caching")
+	a.addSwitch("enable-prefix-caching", d.PrefixCaching != nil && *d.PrefixCaching)
+	if d.ChunkedPrefill != nil {
+		a.addSwitch("enable-chunked-prefill", *d.ChunkedPrefill)
+	}
+	if d.SchedulingPolicy != "" {
+		a.add("--scheduling-policy", d.SchedulingPolicy)
+	}
 	a.add("--seed", strconv.FormatInt(setup.Seed, 10))
 	return append(a.args, setup.Args...)
 }
@@ -144,7 +159,11 @@ func serveArgs(program string, port int, setup engine.Setup, l limits) []string 
 	a := &arguments{own: setup.Args}
 	a.add("--enable-logging-iteration-details")
 	a.add("--disable-uvicorn-access-log")
-	a.add("--skip-tokenizer-init")
+	if setup.Serve {
+		a.add("--enable-prompt-tokens-details")
+	} else {
+		a.add("--skip-tokenizer-init")
+	}
 	argv := []string{program, "serve", setup.Model, "--host", "127.0.0.1"}
 	if port > 0 {
 		argv = append(argv, "--port", strconv.Itoa(port))

@@ -140,6 +140,10 @@ type session struct {
 	attached bool
 	source   io.Closer
 
+	// url is where this machine reaches the server; untunnel ends the way there.
+	url      string
+	untunnel func() error
+
 	process engine.Process
 	exited  chan struct{} // closed when the process has ended, after ended was set
 	ended   error
@@ -180,6 +184,9 @@ func launch(ctx context.Context, place engine.Place, setup engine.Setup, port in
 	}
 	s.client.redactor = f.redactor
 	go s.watch()
+	if err := s.reach(ctx, place, port); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	if err := s.ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -272,7 +279,7 @@ func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Se
 	session := &session{
 		client: atURL(s.URL), log: f, setup: setup, attached: true, source: log,
 		gates:  []gate{blockGate},
-		exited: make(chan struct{}),
+		exited: make(chan struct{}), url: s.URL,
 	}
 	session.client.redactor = f.redactor
 	if s.APIKey != "" {
@@ -322,6 +329,9 @@ func (s *session) Close() error {
 		}
 		if s.source != nil {
 			s.closed = s.source.Close()
+		}
+		if s.untunnel != nil {
+			s.closed = errors.Join(s.closed, s.untunnel())
 		}
 		s.client.http.CloseIdleConnections()
 	})
