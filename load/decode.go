@@ -22,11 +22,13 @@ type decoder struct {
 	chunks []Chunk // gathered here, kept at their exact size
 	done   bool    // [DONE] was seen
 	event  bool    // an event names itself an error
+	// byTokens takes a chunk with tokens for one that carries text.
+	byTokens bool
 }
 
 // decode fills rec from a complete answer.
 func (d *decoder) decode(rec *Record, r *response) {
-	*d = decoder{rec: rec, marks: r.marks, joined: d.joined[:0], chunks: d.chunks[:0]}
+	*d = decoder{rec: rec, marks: r.marks, joined: d.joined[:0], chunks: d.chunks[:0], byTokens: d.byTokens}
 	rec.Status, rec.Headers = r.status, r.headersAt
 	media, _, _ := strings.Cut(r.contentType, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
@@ -227,7 +229,7 @@ func (d *decoder) take(p piece, at mark) {
 	} else if tokens > 0 && d.rec.Spread == Absent {
 		d.rec.Spread = FromTokens
 	}
-	if !p.text {
+	if !p.text && !(d.byTokens && p.tokens > 0) {
 		if p.choices > 0 && d.rec.Role == 0 && len(d.chunks) == 0 {
 			d.rec.Role = at.at
 		}

@@ -347,6 +347,7 @@ func (d *dispatcher) decode(done func(*Record)) {
 	for ex := range d.finals {
 		rec, failure := &ex.rec, ex.rec.Failure
 		if ex.answer.status != 0 {
+			dec.byTokens = d.session.endpoints[rec.Target].byTokens()
 			dec.decode(rec, ex.answer)
 		}
 		if failure != nil { // what came before stays in the record

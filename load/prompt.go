@@ -21,6 +21,9 @@ func (e *endpoint) forcesLength() bool {
 	return e.Engine == VLLM || e.Engine == SGLang || e.Engine == LlamaCpp
 }
 
+// byTokens reports whether chunks are told by their tokens.
+func (e *endpoint) byTokens() bool { return e.TokenChunks && e.Engine == VLLM }
+
 // appendRequest appends the bytes of a request. text is the prompt where the
 // caller has one, empty for random tokens.
 func (e *endpoint) appendRequest(dst, scratch []byte, q workload.Request, text string) (request, body []byte, err error) {
@@ -72,6 +75,9 @@ func (e *endpoint) appendBody(dst []byte, q workload.Request, text string) ([]by
 			options["continuous_usage_stats"] = true
 		}
 		fields["stream_options"] = options
+	}
+	if e.byTokens() {
+		fields["return_token_ids"] = true
 	}
 	maps.Copy(fields, e.Extra)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {

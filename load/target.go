@@ -71,6 +71,10 @@ type Target struct {
 	// RunningUsage asks for token counts in every chunk, where chunks carry
 	// several tokens. It costs the server some work.
 	RunningUsage bool
+	// TokenChunks asks vLLM for the ids of each chunk's tokens, and takes a chunk
+	// with tokens and without text for one that brings them. Models with random
+	// weights make tokens that are parts of letters, whose text comes late.
+	TokenChunks bool
 	// TLS is for https; the zero value trusts what the system trusts.
 	TLS TLS
 }

@@ -170,7 +170,7 @@ func benchLatencies(d BenchDocument, wanted []string) Table {
 		f := m.figure
 		row := []Cell{Say(m.name)}
 		for _, v := range []*float64{f.Mean, f.P50, f.P90, f.P95, f.P99} {
-			row = append(row, timeCell(2, v))
+			row = append(row, known(2, v))
 		}
 		t.Rows = append(t.Rows, append(row, Whole(f.N)))
 	}

@@ -287,8 +287,8 @@ func changeCells(c *ChangeKeys, scale float64, decimals int) []Cell {
 		return &out
 	}
 	return []Cell{
-		Fixed(c.A.Value/scale, decimals), timeCell(decimals, scaled(c.A.Noise)), Fixed(c.B.Value/scale, decimals), timeCell(decimals, scaled(c.B.Noise)),
-		Shown(fmt.Sprintf("%+.1f", c.ChangePct), c.ChangePct), timeCell(1, c.LowPct), timeCell(1, c.HighPct),
+		Fixed(c.A.Value/scale, decimals), known(decimals, scaled(c.A.Noise)), Fixed(c.B.Value/scale, decimals), known(decimals, scaled(c.B.Noise)),
+		Shown(fmt.Sprintf("%+.1f", c.ChangePct), c.ChangePct), known(1, c.LowPct), known(1, c.HighPct),
 	}
 }
 

@@ -292,7 +292,7 @@ func modelRow(r CampaignRow, differ []setting) []Cell {
 	}
 	l := &r.Profile.LatencyStats
 	noise := latencySide(l).Noise
-	return append(row, tokens, timeCell(2, l.MeanMs), timeCell(2, noise), timeCell(1, l.TokensPerSecond), confidence, Say(state))
+	return append(row, tokens, known(2, l.MeanMs), known(2, noise), known(1, l.TokensPerSecond), confidence, Say(state))
 }
 
 // gbCell shows a size in 1e9 bytes.

@@ -58,9 +58,9 @@ func RequestTables(d RequestsDocument) []Table {
 	}}
 	seen := map[string]bool{}
 	for _, p := range d.Predictions {
-		row := []Cell{Whole(p.InputLen), Whole(p.OutputLen), timeCell(3, &p.Prefill.Value), Missing(), timeCell(3, &p.EndToEnd.Value), timeCell(3, p.EndToEnd.Low), timeCell(3, p.EndToEnd.High), Say(string(p.EndToEnd.Basis))}
+		row := []Cell{Whole(p.InputLen), Whole(p.OutputLen), known(3, &p.Prefill.Value), Missing(), known(3, &p.EndToEnd.Value), known(3, p.EndToEnd.Low), known(3, p.EndToEnd.High), Say(string(p.EndToEnd.Basis))}
 		if p.TPOT != nil {
-			row[3] = timeCell(3, &p.TPOT.Value)
+			row[3] = known(3, &p.TPOT.Value)
 		}
 		t.Rows = append(t.Rows, row)
 		for _, w := range p.Warnings {
@@ -128,7 +128,7 @@ func LayerTables(d LayersDocument) []Table {
 	for _, p := range d.Predictions {
 		t.Rows = append(t.Rows, []Cell{
 			Say(p.Layer), Whole(p.TensorParallel), Whole(p.Tokens), Whole(p.Context), Whole(p.Sequences), Whole(p.SequenceContext), Whole(p.ActivatedExperts),
-			timeCell(6, &p.Latency.Value), timeCell(6, p.Latency.Low), timeCell(6, p.Latency.High), Say(string(p.Latency.Basis)),
+			known(6, &p.Latency.Value), known(6, p.Latency.Low), known(6, p.Latency.High), Say(string(p.Latency.Basis)),
 		})
 		for _, w := range p.Warnings {
 			if !seen[w] {
@@ -140,8 +140,8 @@ func LayerTables(d LayersDocument) []Table {
 	return []Table{t}
 }
 
-// timeCell is a time in ms with that many decimals.
-func timeCell(decimals int, v *float64) Cell {
+// known is a figure with that many decimals, which may be missing.
+func known(decimals int, v *float64) Cell {
 	if v == nil {
 		return Missing()
 	}
@@ -187,7 +187,7 @@ func Scaling(pairs []ScalingKeys, factor float64, tool string) ScalingDocument {
 func ScalingTables(d ScalingDocument) []Table {
 	t := Table{Columns: []Column{{Name: "input", Key: "input_len"}, {Name: "output", Key: "output_len"}, {Name: "measured ms", Key: "measured_ms"}, {Name: "layers add up to ms", Key: "estimated_ms"}, {Name: "factor"}}}
 	for _, p := range d.Pairs {
-		t.Rows = append(t.Rows, []Cell{Whole(p.InputLen), Whole(p.OutputLen), timeCell(3, &p.MeasuredMs), timeCell(3, &p.EstimatedMs), Fixed(p.Factor, 4)})
+		t.Rows = append(t.Rows, []Cell{Whole(p.InputLen), Whole(p.OutputLen), known(3, &p.MeasuredMs), known(3, &p.EstimatedMs), Fixed(p.Factor, 4)})
 	}
 	t.Notes = append(t.Notes, fmt.Sprintf("average scaling factor %.4f over %d pairs, %d layers", d.Factor, len(d.Pairs), d.NumLayers))
 	if d.PrefillFactor != nil {

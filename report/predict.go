@@ -190,7 +190,7 @@ func MixedTable(predictions []MixedKeys) Table {
 		}
 		t.Rows = append(t.Rows, []Cell{
 			Say(p.Config), Whole(p.ChunkTokens), Whole(p.ChunkContext), Whole(p.Decodes), context,
-			timeCell(3, &p.Latency.Value), timeCell(3, p.Latency.Low), timeCell(3, p.Latency.High), Say(string(p.Latency.Basis)),
+			known(3, &p.Latency.Value), known(3, p.Latency.Low), known(3, p.Latency.High), Say(string(p.Latency.Basis)),
 		})
 		for _, w := range p.Warnings {
 			if !seen[w] {

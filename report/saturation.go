@@ -62,8 +62,8 @@ func SaturationTables(d SaturationDocument) []Table {
 		}
 		w := &s.Whole
 		steps.Rows = append(steps.Rows, []Cell{
-			first, Say(verdict), Whole(w.Completed), Whole(w.Failed), timeCell(2, w.RequestThroughput), timeCell(3, w.GoodShare),
-			timeCell(1, w.TTFTSched.P50), timeCell(1, w.TTFTSched.P90), timeCell(2, w.TPOT.P50),
+			first, Say(verdict), Whole(w.Completed), Whole(w.Failed), known(2, w.RequestThroughput), known(3, w.GoodShare),
+			known(1, w.TTFTSched.P50), known(1, w.TTFTSched.P90), known(2, w.TPOT.P50),
 		})
 	}
 	steps.Notes = []string{"TTFT from schedule"}

@@ -259,21 +259,27 @@ func (m *measurement) sameConditions(p *profile.Profile) error {
 	if err := errors.Join(json.Unmarshal(text, &before), json.Unmarshal(was, &now)); err != nil {
 		return usage("", "%s: its header says of %q: %w", m.out, runKey, err)
 	}
-	var differ []string
+	differ := differences(before, now)
+	if len(differ) > 0 {
+		return usage("measure it into another file: -o FILE, or give the flags of the first run", "%s holds points of other conditions: %s", m.out, strings.Join(differ, "; "))
+	}
+	return nil
+}
+
+// differences are the conditions in which two measurements differ, in words.
+func differences(before, now map[string]any) []string {
 	for key := range before {
 		if _, ok := now[key]; !ok {
 			now[key] = nil
 		}
 	}
+	var out []string
 	for _, key := range slices.Sorted(maps.Keys(now)) {
 		if a, b := before[key], now[key]; !reflect.DeepEqual(a, b) {
-			differ = append(differ, fmt.Sprintf("%s: %s there, %s now", key, stated(a), stated(b)))
+			out = append(out, fmt.Sprintf("%s: %s there, %s now", key, stated(a), stated(b)))
 		}
 	}
-	if len(differ) > 0 {
-		return usage("measure it into another file: -o FILE, or give the flags of the first run", "%s holds points of other conditions: %s", m.out, strings.Join(differ, "; "))
-	}
-	return nil
+	return out
 }
 
 // stated is a condition in words.
@@ -427,6 +433,6 @@ layer of the model. llmprof doctor says which engines this machine has.`,
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(a.profileStepCommand(), a.profileLayersCommand(), a.profileMemoryCommand())
+	cmd.AddCommand(a.profileStepCommand(), a.profileLayersCommand(), a.profileMemoryCommand(), a.profileWorkloadCommand())
 	return cmd
 }

@@ -45,10 +45,6 @@ func (m *meter) show(p measure.Progress, now time.Time) {
 		m.say("note: " + p.Note)
 		return
 	}
-	if p.Done < p.Total && now.Sub(m.last) < m.interval {
-		return
-	}
-	m.last = now
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%d/%d] %s", m.held+p.Done, m.held+p.Total, taskText(p.Task))
 	if p.Failed > 0 {
@@ -61,11 +57,20 @@ func (m *meter) show(p measure.Progress, now time.Time) {
 	if p.Left > 0 {
 		fmt.Fprintf(&b, ", about %s left", rough(p.Left))
 	}
-	if !m.live {
-		_, _ = fmt.Fprintln(m.w, b.String())
+	m.line(b.String(), p.Done == p.Total, now)
+}
+
+// line prints a line of progress, over the last one on a terminal; important
+// ones come whatever the time.
+func (m *meter) line(line string, important bool, now time.Time) {
+	if m.quiet || !important && now.Sub(m.last) < m.interval {
 		return
 	}
-	line := b.String()
+	m.last = now
+	if !m.live {
+		_, _ = fmt.Fprintln(m.w, line)
+		return
+	}
 	_, _ = fmt.Fprintf(m.w, "\r%s%s", line, strings.Repeat(" ", max(0, m.width-len(line))))
 	m.width = len(line)
 }

@@ -179,6 +179,20 @@ func gaugeOf(values []float64) *Gauge {
 	return g
 }
 
+// Cache is what the server said of its KV cache at first; nil where it does not.
+func (w *Watcher) Cache() *profile.KVCache {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var said Window
+	switch first := w.readings[0].scrape; first.Engine() {
+	case "vllm":
+		ofVLLM(&said, first.VLLM())
+	case "sglang":
+		ofSGLang(&said, first.SGLang())
+	}
+	return said.Cache
+}
+
 // Idle reports whether the server had no request running or waiting at the last
 // reading; known is false where it does not publish that.
 func (w *Watcher) Idle() (idle, known bool) {
