@@ -76,6 +76,12 @@ func TestWindow(t *testing.T) {
 	if got, ok := w.Within(begin, end); ok { // one reading lies between
 		t.Errorf("a window of one reading: %+v", got)
 	}
+	if now := w.Latest(begin); *now.Running != 29 || now.Waiting != nil || *now.KVUsage != 0.25 || *now.HitRate != 0.25 {
+		t.Errorf("the last reading: %+v", now)
+	}
+	if now := w.Latest(time.Now().Add(time.Hour)); *now.Running != 29 || now.HitRate != nil {
+		t.Errorf("nothing was looked up since the last reading: %+v", now)
+	}
 	if idle, known := w.Idle(); idle || !known {
 		t.Errorf("29 requests run: idle %v, known %v", idle, known)
 	}

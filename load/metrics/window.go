@@ -106,6 +106,15 @@ func (w *Watcher) Within(from, to time.Time) (Window, bool) {
 // window is the stretch from one reading to another; ok is false where the
 // second does not come after the first. The lock is held.
 func (w *Watcher) window(first, last int) (Window, bool) {
+	out, ok := w.counters(first, last)
+	if ok {
+		out.gauges(w.readings[first : last+1])
+	}
+	return out, ok
+}
+
+// counters is window without its gauges.
+func (w *Watcher) counters(first, last int) (Window, bool) {
 	if last <= first {
 		return Window{}, false
 	}
@@ -127,7 +136,6 @@ func (w *Watcher) window(first, last int) (Window, bool) {
 		rate := *out.PrefixHits / *out.PrefixQueries
 		out.HitRate = &rate
 	}
-	out.gauges(w.readings[first : last+1])
 	return out, true
 }
 
@@ -236,13 +244,52 @@ func gaugeOf(values []float64) *Gauge {
 	return g
 }
 
+// Latest is what a server says of itself at the last reading. What it does not
+// publish is nil.
+type Latest struct {
+	// Running and Waiting are requests, KVUsage a share of the KV cache, 0..1.
+	Running, Waiting, KVUsage *float64
+	// HitRate is the share of prompt tokens that were found in the prefix cache
+	// since a time, 0..1.
+	HitRate *float64
+}
+
+// Latest is what the last reading says, with the prefix hits since a time.
+func (w *Watcher) Latest(since time.Time) Latest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.gaugesNow()
+	level := func(g *Gauge) *float64 {
+		if g == nil {
+			return nil
+		}
+		return &g.Max
+	}
+	out := Latest{Running: level(now.Running), Waiting: level(now.Waiting), KVUsage: level(now.KVUsage)}
+	first := 0
+	for first+1 < len(w.readings) && !w.readings[first+1].at.After(since) {
+		first++
+	}
+	if counted, ok := w.counters(first, len(w.readings)-1); ok {
+		out.HitRate = counted.HitRate
+	}
+	return out
+}
+
+// gaugesNow are the gauges of the last reading. The lock is held.
+func (w *Watcher) gaugesNow() Window {
+	last := w.readings[len(w.readings)-1:]
+	now := Window{Engine: last[0].scrape.Engine()}
+	now.gauges(last)
+	return now
+}
+
 // Idle reports whether the server had no request running or waiting at the last
 // reading; known is false where it does not publish that.
 func (w *Watcher) Idle() (idle, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last := Window{Engine: w.readings[len(w.readings)-1].scrape.Engine()}
-	last.gauges(w.readings[len(w.readings)-1:])
+	last := w.gaugesNow()
 	if last.Running == nil {
 		return false, false
 	}
