@@ -45,14 +45,17 @@ func (a *app) benchCommand() *cobra.Command {
 		Long: `Bench loads an OpenAI-compatible server with a schedule that is made beforehand
 from one seed, and measures TTFT, ITL, TPOT and end-to-end latency, from the
 moment of sending and from the moment at which each request was due. It judges
-itself: a client that fell behind, a run of failures, or no steady part (as when
-all is sent at once without a limit) ends as INVALID, exit code 1, and its
-figures are written all the same.
+itself: a client that fell behind, a run of failures, or no steady part ends as
+INVALID, exit code 1, and its figures are written all the same. Without a rate
+and a limit all is sent at once: a burst, which has no steady part.
 
 With --request-rate requests come at that rate whatever the server does (Poisson,
 or as --burstiness says). With --max-concurrency and no rate, so many clients ask
 one after the other. With both, requests beyond the limit wait, and their wait
 counts from schedule. The server's own metrics are read meanwhile.
+
+On a terminal the figures so far are shown meanwhile. --export vllm-serve=FILE
+writes what vllm bench serve would have written.
 
 The flags are those of vllm bench serve; several URLs are asked in turn.`,
 		Example: `  llmprof bench http://127.0.0.1:8000 --request-rate 4 --num-prompts 200 --random-input-len 512 --random-output-len 128

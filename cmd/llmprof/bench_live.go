@@ -247,7 +247,8 @@ func flow(name string, parts []string, width int) []string {
 func clip(text string, width int) string {
 	used := 0
 	for i, r := range text {
-		if used++; r >= 0x2e80 {
+		used++
+		if r >= 0x2e80 {
 			used++
 		}
 		if used > width {
