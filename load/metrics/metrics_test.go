@@ -111,3 +111,41 @@ func TestNoMetrics(t *testing.T) {
 		t.Errorf("%+v, %v: want one reading that did not come", got, ok)
 	}
 }
+
+// TestSlowReading has a reading that was on its way when the run ended: it may
+// lack what ended meanwhile, and the next one counts.
+func TestSlowReading(t *testing.T) {
+	var requests atomic.Int64
+	var broken atomic.Bool
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	s := server(t, &requests, &broken)
+	plain, slow := s.Config.Handler, false
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		plain.ServeHTTP(w, r) // what it says is settled here
+		if slow {
+			slow = false
+			close(arrived)
+			<-answer
+		}
+	})
+	w, err := metrics.Watch(t.Context(), metrics.Server{URL: s.URL}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow = true
+	begin := time.Now()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		w.Read(t.Context())
+	}()
+	<-arrived
+	requests.Store(20)
+	end := time.Now()
+	close(answer)
+	<-read
+	w.Stop()
+	if got, ok := w.Between(begin, end); !ok || *got.Requests != 20 {
+		t.Errorf("%+v, %v: want 20 requests", got, ok)
+	}
+}

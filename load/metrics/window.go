@@ -80,7 +80,7 @@ func (w *Watcher) Between(from, to time.Time) (Window, bool) {
 		if !r.at.After(from) {
 			first = i
 		}
-		if !r.at.Before(to) {
+		if !r.asked.Before(to) {
 			last = i
 			break
 		}
@@ -96,7 +96,7 @@ func (w *Watcher) Within(from, to time.Time) (Window, bool) {
 	defer w.mu.Unlock()
 	first, last := len(w.readings), -1
 	for i, r := range w.readings {
-		if !r.at.Before(from) && !r.at.After(to) {
+		if !r.asked.Before(from) && !r.at.After(to) {
 			first, last = min(first, i), i
 		}
 	}
