@@ -67,6 +67,7 @@ type dispatcher struct {
 	children map[int][]int // by the request they wait for
 	slots    []int         // wait for any request, in order
 	held     []moment      // due, but over the limit
+	came     int           // requests that have come due
 	open     map[*exchange]struct{}
 	stopped  bool
 	ending   int // ended, but not yet handed to the decoder
@@ -154,6 +155,7 @@ func (d *dispatcher) fire() {
 			return
 		}
 		m := heap.Pop(&d.due).(moment)
+		d.came++
 		var ex *exchange
 		if d.full() {
 			d.held = append(d.held, m)
@@ -233,6 +235,7 @@ func (d *dispatcher) follow(id int, closed time.Duration) {
 	for _, id := range next {
 		m := moment{closed + duration(d.requests[id].After.Think), id}
 		if m.at <= closed {
+			d.came++
 			d.held = append(d.held, m) // sent at once where the limit allows it
 			continue
 		}
@@ -307,10 +310,10 @@ func (d *dispatcher) watch(ctx context.Context, tick func(Live), stopOverload bo
 			d.expire()
 			now := d.session.clock.now() - d.base
 			d.mu.Lock()
-			running, waiting := len(d.open), len(d.held)
+			running, waiting, due := len(d.open), len(d.held), d.came
 			d.mu.Unlock()
 			if tick != nil {
-				tick(d.live.figures(now, running, waiting))
+				tick(d.live.figures(now, running, waiting, due))
 			}
 			d.live.queue(now, running+waiting)
 			if stopOverload && d.live.overloaded(now) {

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -57,6 +58,21 @@ func NewFigure(sample []float64) Figure {
 		f.P99 = new(stat.QuantileSorted(sample, 0.99))
 	}
 	return f
+}
+
+// tail is the highest quantile that the sample can tell, in milliseconds, and
+// its name: a p99 of a few values would be their largest. It is nil without a
+// value.
+func (f Figure) tail() (ms *float64, name string) {
+	switch {
+	case f.N >= minP99:
+		return f.P99, "p99"
+	case f.N >= 20:
+		return f.P95, fmt.Sprintf("p95 of %d", f.N)
+	case f.N >= 10:
+		return f.P90, fmt.Sprintf("p90 of %d", f.N)
+	}
+	return f.P50, fmt.Sprintf("median of %d", f.N)
 }
 
 // Concurrency is the number of open requests over a window.

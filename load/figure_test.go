@@ -149,7 +149,7 @@ func TestHistogram(t *testing.T) {
 	for range 10_000 {
 		v := time.Duration(math.Exp(r.NormFloat64()*2 + 16))
 		exact = append(exact, v)
-		h.add(v)
+		h.add(v, 1)
 	}
 	slices.Sort(exact)
 	for _, q := range []float64{0.01, 0.5, 0.9, 0.99} {
@@ -183,7 +183,7 @@ func TestGate(t *testing.T) {
 			rec := streamed(at, at, at+20*ms, at+30*ms)
 			rec.ID, rec.Forced, rec.Asked = i, true, 2
 			r.Records = append(r.Records, rec)
-			r.Schedule.Requests = append(r.Schedule.Requests, workload.Request{ID: i, At: unit.Seconds(at.Seconds())})
+			r.Schedule.Requests = append(r.Schedule.Requests, workload.Request{ID: i, At: unit.Seconds(at.Seconds()), InputLen: 32, Seed: uint64(i)})
 			r.Elapsed = rec.Close
 		}
 		change(r)
@@ -197,6 +197,18 @@ func TestGate(t *testing.T) {
 			}
 		}
 	}
+	few := func(n int, change func(*Result)) func(*Result) {
+		return func(r *Result) {
+			r.Records, r.Schedule.Requests = r.Records[:n], r.Schedule.Requests[:n]
+			change(r)
+		}
+	}
+	together := func(r *Result) {
+		for i := range r.Records {
+			r.Schedule.Requests[i].At, r.Records[i].Sched, r.Records[i].Send = 0, 0, 0
+		}
+	}
+	usage := func(tokens int) Count { return Count{tokens, FromUsage} }
 	for _, test := range []struct {
 		why    string
 		change func(*Result)
@@ -220,11 +232,60 @@ func TestGate(t *testing.T) {
 			}
 		}, Invalid},
 		{"a short run", func(r *Result) { r.Records, r.Schedule.Requests = r.Records[:50], r.Schedule.Requests[:50] }, Degraded},
+		{"few requests, one of them sent late", few(60, func(r *Result) { r.Records[30].Send += 5 * ms }), Degraded},
+		{"few requests, a tenth of them sent late", few(60, func(r *Result) {
+			for i := 30; i < 36; i++ {
+				r.Records[i].Send += 5 * ms
+			}
+		}), Invalid},
+		{"all at once", func(r *Result) { together(r) }, Degraded},
+		{"all at once, and held back", func(r *Result) { together(r); r.MaxConcurrency = 4000 }, Invalid},
+		{"prompts that were in the cache", each(0.5, func(r *Record) { r.Prompt, r.Cached = usage(32), usage(16) }), Degraded},
+		{"prompts of which nothing was in the cache", each(0.5, func(r *Record) { r.Prompt, r.Cached = usage(32), usage(0) }), Valid},
+		{"a chat template in the cache", each(0.5, func(r *Record) { r.Prompt, r.Cached = usage(32+16), usage(16) }), Valid},
+		{"a prefix in the cache", func(r *Result) {
+			for i := range r.Records {
+				r.Schedule.Requests[i].Prefix = []workload.Span{{Seed: 9, Len: 16}}
+				r.Records[i].Prompt, r.Records[i].Cached = usage(32), usage(16)
+			}
+		}, Valid},
+		{"a cache that only the server counts", func(r *Result) { r.ServerHits = new(16.0 * 4000) }, Degraded},
+		{"a cache that the server counts otherwise", func(r *Result) {
+			each(0.5, func(r *Record) { r.Prompt, r.Cached = usage(32), usage(0) })(r)
+			r.ServerHits = new(16.0 * 4000)
+		}, Valid},
 		{"ended early", func(r *Result) { r.Partial, r.Unsent = "interrupted", 5 }, Degraded},
 		{"nothing was sent", func(r *Result) { r.Records = nil }, Invalid},
 	} {
 		if gate := run(test.change); gate.Grade != test.want || (len(gate.Reasons()) == 0) != (test.want == Valid) {
 			t.Errorf("%s: %s %v, want %s", test.why, gate.Grade, gate.Reasons(), test.want)
 		}
+	}
+}
+
+func TestLive(t *testing.T) {
+	l := newLive(100)
+	for i := range 10 {
+		at := time.Duration(i) * time.Second
+		rec := streamed(at, at, at+40*ms, at+50*ms, at+60*ms)
+		l.add(&rec)
+	}
+	l.add(&Record{Failure: fail(FailStatus, "500")})
+	l.add(&Record{Failure: fail(FailCut, "one")})
+	l.add(&Record{Failure: fail(FailCut, "two")})
+	for i := range 100 { // two a second come due, one a second is sent
+		now := time.Duration(i+1) * 100 * ms
+		l.figures(now, 1, i/10, i/5)
+	}
+	got := l.figures(10*time.Second, 3, 10, 20)
+	if got.Done != 10 || got.Failed != 3 || got.Failures[FailCut] != 2 || got.Failures[FailStatus] != 1 || got.LastFailure.Message != "two" {
+		t.Errorf("%+v", got)
+	}
+	near := func(got, want float64) bool { return math.Abs(got/want-1) < 0.15 }
+	if !near(got.DueRate, 2) || !near(got.SendRate, 1) || !near(got.RequestRate, 1) || !near(got.TokenRate, 3) {
+		t.Errorf("%g/s due, %g/s sent, %g/s ended, %g tokens/s: want 2, 1, 1, 3", got.DueRate, got.SendRate, got.RequestRate, got.TokenRate)
+	}
+	if !near(got.TTFT99.Seconds(), 0.04) || !near(got.ITL50.Seconds(), 0.01) {
+		t.Errorf("TTFT %v, ITL %v: want 40 and 10 ms", got.TTFT99, got.ITL50)
 	}
 }

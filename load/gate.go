@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/llmprof/llmprof/workload"
 )
@@ -22,7 +23,8 @@ const (
 type Limits struct {
 	// Rate is how far the reached rate may be off the asked one, as a share.
 	Rate [2]float64
-	// Lag is the send lag's p99 over the TTFT's median, a ratio.
+	// Lag is the send lag's p99 over the TTFT's median, a ratio; with fewer than
+	// 100 requests that of the quantile that so many can tell.
 	Lag [2]float64
 	// CPU is the client's share of the cores it may use, 0..1.
 	CPU [2]float64
@@ -32,6 +34,9 @@ type Limits struct {
 	Failed [2]float64
 	// Tokens is the share of output tokens that contradict usage, 0..1.
 	Tokens [2]float64
+	// Cached is the share of the prompts' tokens that a prefix cache held and
+	// that no other prompt of the run shares, 0..1.
+	Cached [2]float64
 	// Load is the machine's load over its cores before the run, a ratio.
 	Load [2]float64
 	// SteadySeconds and SteadyRequests are what a steady window should have,
@@ -44,7 +49,8 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Rate: [2]float64{0.01, 0.05}, Lag: [2]float64{0.02, 0.10}, CPU: [2]float64{0.60, 0.85}, Coalesced: [2]float64{0.05, 0},
-		Failed: [2]float64{0.001, 0.05}, Tokens: [2]float64{0, 0.01}, Load: [2]float64{0.5, 0}, SteadySeconds: 30, SteadyRequests: 100,
+		Failed: [2]float64{0.001, 0.05}, Tokens: [2]float64{0, 0.01}, Cached: [2]float64{0.01, 0}, Load: [2]float64{0.5, 0},
+		SteadySeconds: 30, SteadyRequests: 100,
 	}
 }
 
@@ -105,16 +111,12 @@ func Judge(r *Result, whole, steady Summary, l Limits) Gate {
 	g := Gate{Grade: Valid}
 	rate, text := rateError(r)
 	g.add("rate", rate, l.Rate, text)
-	if whole.SendLag.P99 != nil || whole.SendLag.Max != nil {
-		lag := whole.SendLag.P99
-		if lag == nil {
-			lag = whole.SendLag.Max // few requests: the worst stands in
-		}
+	if lag, quantile := whole.SendLag.tail(); lag != nil {
 		var ratio *float64
 		if p50 := whole.TTFT.P50; p50 != nil && *p50 > 0 {
 			ratio = new(*lag / *p50)
 		}
-		g.add("send-lag", ratio, l.Lag, fmt.Sprintf("requests were sent up to %.3g ms late (p99); the figures from the schedule hold that", *lag))
+		g.add("send-lag", ratio, l.Lag, fmt.Sprintf("requests were sent up to %.3g ms late (%s); the figures from the schedule hold that", *lag, quantile))
 	}
 	if cpu := r.Machine.CPUSeconds; cpu != nil && r.Elapsed > 0 {
 		share := *cpu / r.Elapsed.Seconds() / float64(r.Machine.Cores)
@@ -132,7 +134,9 @@ func Judge(r *Result, whole, steady Summary, l Limits) Gate {
 	if total > 0 {
 		g.add("tokens", new(float64(off)/float64(total)), l.Tokens, fmt.Sprintf("%d output tokens contradict the answers' usage or the length asked for", off))
 	}
-	g.steady(steady, l)
+	cached, text := warmCache(r)
+	g.add("cached-prompts", cached, l.Cached, text)
+	g.steady(r, steady, l)
 	if load := r.Machine.LoadBefore; load != nil {
 		g.add("machine-load", new(*load/float64(r.Machine.Cores)), l.Load, fmt.Sprintf("the machine was busy before the run: load %.1f on %d cores", *load, r.Machine.Cores))
 	}
@@ -145,10 +149,16 @@ func Judge(r *Result, whole, steady Summary, l Limits) Gate {
 	return g
 }
 
-// steady grades the length of the steady window.
-func (g *Gate) steady(s Summary, l Limits) {
+// steady grades the length of the steady window. Requests that are all sent at
+// once have none, which does not make the figures of the whole run wrong.
+func (g *Gate) steady(r *Result, s Summary, l Limits) {
 	n := s.Completed + s.Failed
 	c := Check{Name: "steady-window", Grade: Valid, Value: new(s.Duration)}
+	if r.burst() {
+		c.Grade = Degraded
+		g.keep(c, "a burst has no steady part: figures are those of the whole run")
+		return
+	}
 	switch {
 	case s.Duration <= 0 || n == 0:
 		c.Grade = Invalid
@@ -156,6 +166,46 @@ func (g *Gate) steady(s Summary, l Limits) {
 		c.Grade = Degraded
 	}
 	g.keep(c, fmt.Sprintf("the steady window holds %.1f s and %d requests: want %.0f s and %d", s.Duration, n, l.SteadySeconds, l.SteadyRequests))
+}
+
+// burst reports whether all requests were due at once and none was held back.
+func (r *Result) burst() bool {
+	return r.MaxConcurrency == 0 && len(r.Schedule.Requests) > 0 && !slices.ContainsFunc(r.Schedule.Requests, func(q workload.Request) bool {
+		return q.After != nil || q.At != r.Schedule.Requests[0].At
+	})
+}
+
+// warmCache is the share of the prompts' tokens that the server found in its
+// prefix cache beyond what the prompts of the run have in common: it had them
+// from before. The server's counters stand in where no answer says what was
+// cached; nil where nobody does. A chat template's tokens are in every prompt.
+func warmCache(r *Result) (share *float64, text string) {
+	reusable := workload.Reusable(r.Schedule.Requests)
+	prompts, found, shared, beyond, told := 0, 0, 0, 0, false
+	for i := range r.Records {
+		rec := &r.Records[i]
+		want := r.Schedule.Requests[rec.ID]
+		own := reusable[rec.ID] + max(rec.Prompt.Tokens-want.InputLen, 0)
+		prompts += max(rec.Prompt.Tokens, want.InputLen)
+		shared += own
+		if rec.Cached.Known() {
+			told = true
+			found += rec.Cached.Tokens
+			beyond += max(rec.Cached.Tokens-own, 0)
+		}
+	}
+	if !told {
+		if r.ServerHits == nil {
+			return nil, ""
+		}
+		found = int(*r.ServerHits)
+		beyond = max(found-shared, 0)
+	}
+	if prompts == 0 {
+		return nil, ""
+	}
+	return new(float64(beyond) / float64(prompts)), fmt.Sprintf(
+		"%d prompt tokens were in the server's prefix cache, %d more than the run's prompts share: it had them from before; another --seed sends others", found, beyond)
 }
 
 // rateError is how far the rate of sending is off the schedule's; nil unless

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"sync"
@@ -19,11 +20,16 @@ type Live struct {
 	Total, Done, Failed, Running, Waiting int
 	// Tokens is the number of output tokens of the requests that are done.
 	Tokens int
-	// RequestRate and TokenRate are requests and output tokens a second that
-	// ended within about the last five seconds.
-	RequestRate, TokenRate float64
-	// TTFT50, TTFT99, ICL50 and ICL99 are quantiles; 0 before the first value.
-	TTFT50, TTFT99, ICL50, ICL99 time.Duration
+	// DueRate, SendRate and RequestRate are requests a second that came due,
+	// were sent and ended well, TokenRate output tokens a second of the latter,
+	// all within about the last five seconds.
+	DueRate, SendRate, RequestRate, TokenRate float64
+	// TTFT50 to ITL99 are quantiles; 0 before the first value.
+	TTFT50, TTFT99, ITL50, ITL99 time.Duration
+	// Failures counts the failed requests by what failed; LastFailure is the
+	// latest of them.
+	Failures    map[FailureKind]int
+	LastFailure *Failure
 }
 
 // live gathers figures while a run goes on.
@@ -31,10 +37,17 @@ type live struct {
 	mu     sync.Mutex
 	so     Live
 	ttft   histogram
-	icl    histogram
-	ends   []ending // of the last seconds
+	itl    histogram
+	ends   []ending   // of the last seconds
+	sends  []progress // of the last seconds, and the one before
 	queued []point
 	firsts []point
+}
+
+// progress is how many requests had come due and were sent at a time.
+type progress struct {
+	at        time.Duration
+	due, sent int
 }
 
 // ending is a request that ended well.
@@ -49,7 +62,7 @@ type point struct{ at, value float64 }
 // rateSpan is the time over which live rates are taken.
 const rateSpan = 5 * time.Second
 
-func newLive(total int) *live { return &live{so: Live{Total: total}} }
+func newLive(total int) *live { return &live{so: Live{Total: total, Failures: map[FailureKind]int{}}} }
 
 // add takes a request that has ended.
 func (l *live) add(rec *Record) {
@@ -57,26 +70,38 @@ func (l *live) add(rec *Record) {
 	defer l.mu.Unlock()
 	if !rec.OK() {
 		l.so.Failed++
+		l.so.Failures[rec.Failure.Kind]++
+		l.so.LastFailure = rec.Failure
 		return
 	}
 	l.so.Done++
 	l.so.Tokens += rec.Output.Tokens
 	l.ends = append(l.ends, ending{rec.Close, rec.Output.Tokens})
 	if t, ok := rec.TTFT(); ok {
-		l.ttft.add(t)
+		l.ttft.add(t, 1)
 		l.firsts = append(l.firsts, point{rec.Close.Seconds(), (rec.Chunks[0].At - rec.Sched).Seconds()})
 	}
-	for i := 1; i < len(rec.Chunks); i++ {
-		l.icl.add(rec.Chunks[i].At - rec.Chunks[i-1].At)
-	}
+	rec.gaps(func(c Chunk, _, itl time.Duration) { l.itl.add(itl, int64(c.Tokens)) })
 }
 
-// figures are the figures at a time.
-func (l *live) figures(now time.Duration, running, waiting int) Live {
+// figures are the figures at a time, when so many requests are open, held back
+// and have come due.
+func (l *live) figures(now time.Duration, running, waiting, due int) Live {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	so := l.so
-	so.Elapsed, so.Running, so.Waiting = now, running, waiting
+	so.Elapsed, so.Running, so.Waiting, so.Failures = now, running, waiting, maps.Clone(l.so.Failures)
+	l.sends = append(l.sends, progress{now, due, due - waiting})
+	for len(l.sends) > 1 && l.sends[1].at <= now-rateSpan {
+		l.sends = l.sends[1:]
+	}
+	since := l.sends[0]
+	if now <= rateSpan {
+		since = progress{}
+	}
+	if span := (now - since.at).Seconds(); span > 0 {
+		so.DueRate, so.SendRate = float64(due-since.due)/span, float64(due-waiting-since.sent)/span
+	}
 	for len(l.ends) > 0 && l.ends[0].at < now-rateSpan {
 		l.ends = l.ends[1:]
 	}
@@ -86,7 +111,7 @@ func (l *live) figures(now time.Duration, running, waiting int) Live {
 		so.TokenRate += float64(e.tokens) / span
 	}
 	so.TTFT50, so.TTFT99 = l.ttft.quantile(0.5), l.ttft.quantile(0.99)
-	so.ICL50, so.ICL99 = l.icl.quantile(0.5), l.icl.quantile(0.99)
+	so.ITL50, so.ITL99 = l.itl.quantile(0.5), l.itl.quantile(0.99)
 	return so
 }
 
@@ -166,15 +191,16 @@ type histogram struct {
 
 const subBuckets = 7 // bits
 
-func (h *histogram) add(t time.Duration) {
+// add counts a time n times.
+func (h *histogram) add(t time.Duration, n int64) {
 	v := uint64(max(t, 0))
 	shift := max(bits.Len64(v)-subBuckets-1, 0)
 	at := shift<<subBuckets + int(v>>shift)
 	for len(h.counts) <= at {
 		h.counts = append(h.counts, 0)
 	}
-	h.counts[at]++
-	h.total++
+	h.counts[at] += n
+	h.total += n
 }
 
 // quantile is the middle of the bucket that holds the q quantile.

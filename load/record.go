@@ -178,3 +178,20 @@ func (r *Record) NTPOT() (t time.Duration, ok bool) {
 	}
 	return (r.End - r.Send) / time.Duration(r.Output.Tokens), true
 }
+
+// gaps calls visit for each chunk after the first: with the time since the one
+// before, and that time over the chunk's tokens, which is 0 where it has none.
+// The time of a chunk without tokens counts for the next that has some.
+func (r *Record) gaps(visit func(c Chunk, icl, itl time.Duration)) {
+	var carried time.Duration
+	for i := 1; i < len(r.Chunks); i++ {
+		c := r.Chunks[i]
+		icl := c.At - r.Chunks[i-1].At
+		carried += icl
+		itl := time.Duration(0)
+		if c.Tokens > 0 {
+			itl, carried = carried/time.Duration(c.Tokens), 0
+		}
+		visit(c, icl, itl)
+	}
+}

@@ -70,6 +70,10 @@ type Result struct {
 	Machine Machine
 	// Elapsed is the time from the start to the last end.
 	Elapsed time.Duration
+	// ServerHits is how many prompt tokens the server's own metrics counted as
+	// found in its prefix cache meanwhile, for who has read them to fill in; nil
+	// where they are not known.
+	ServerHits *float64
 }
 
 // Defaults of [Options].

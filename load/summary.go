@@ -282,21 +282,14 @@ func (r *Result) Samples(w Window, from, to time.Duration) map[Metric][]float64 
 		if !rec.OK() {
 			continue
 		}
-		var carried time.Duration // of chunks without a token of their own
-		for j := 1; j < len(rec.Chunks); j++ {
-			c := rec.Chunks[j]
-			gap := c.At - rec.Chunks[j-1].At
-			carried += gap
+		rec.gaps(func(c Chunk, icl, itl time.Duration) {
 			if w == Whole || in(c.At, from, to) {
-				add(ICL, gap, true)
+				add(ICL, icl, true)
 				for range c.Tokens {
-					add(ITL, carried/time.Duration(c.Tokens), true)
+					add(ITL, itl, true)
 				}
 			}
-			if c.Tokens > 0 {
-				carried = 0
-			}
-		}
+		})
 	}
 	return samples
 }

@@ -95,6 +95,15 @@ func benchMetrics(s *load.Summary) []struct {
 	}
 }
 
+// BenchMetrics are the latencies that [BenchTables] can show, in its order.
+func BenchMetrics() []string {
+	var keys []string
+	for _, m := range benchMetrics(&load.Summary{}) {
+		keys = append(keys, m.key)
+	}
+	return keys
+}
+
 // BenchTables shows a run. Metrics picks what of the latencies is shown; empty
 // stands for all.
 func BenchTables(d BenchDocument, wanted []string) []Table {
@@ -145,6 +154,9 @@ func benchWindows(d BenchDocument) Table {
 		return Fixed(*v, decimals)
 	}
 	for _, s := range []load.Summary{d.Whole, d.Steady} {
+		if s.Window == load.Steady && s.Completed+s.Failed == 0 {
+			continue // there was no such part
+		}
 		t.Rows = append(t.Rows, []Cell{
 			Say(string(s.Window)), Fixed(s.Duration, 1), Whole(s.Completed), Whole(s.Failed), rate(s.RequestThroughput, 2), rate(s.OutputThroughput, 1),
 			rate(s.Goodput, 2), Fixed(s.Concurrency.Mean, 1), Whole(s.Concurrency.Max),

@@ -185,3 +185,29 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestReusable compares with looking at every pair of prompts.
+func TestReusable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		span := rapid.Custom(func(t *rapid.T) workload.Span {
+			return workload.Span{Seed: rapid.Uint64Range(1, 3).Draw(t, "seed"), Len: rapid.IntRange(1, 3).Draw(t, "len")}
+		})
+		var requests []workload.Request
+		for range rapid.IntRange(0, 12).Draw(t, "requests") {
+			q := workload.Request{Seed: rapid.Uint64Range(1, 4).Draw(t, "own seed"), Prefix: rapid.SliceOfN(span, 0, 3).Draw(t, "prefix")}
+			q.InputLen = q.PrefixLen() + rapid.IntRange(0, 3).Draw(t, "own")
+			requests = append(requests, q)
+		}
+		for i, got := range workload.Reusable(requests) {
+			want := 0
+			for j := range requests {
+				if i != j {
+					want = max(want, workload.Shared(requests[i], requests[j]))
+				}
+			}
+			if got != want {
+				t.Fatalf("request %d of %+v: %d tokens, want %d", i, requests, got, want)
+			}
+		}
+	})
+}

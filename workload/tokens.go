@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -52,6 +53,43 @@ func Shared(a, b Request) int {
 		n += min(x.Len, y.Len)
 		if x.Len != y.Len {
 			return n
+		}
+	}
+}
+
+// Reusable is, for each request, how many tokens its prompt has in common with
+// that of some other one from their start: what a prefix cache that was empty
+// before can give it at most.
+func Reusable(requests []Request) []int {
+	order := make([]int, len(requests))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return compareParts(requests[i], requests[j]) })
+	most := make([]int, len(requests))
+	for k := 1; k < len(order); k++ { // the nearest in order share the most
+		i, j := order[k-1], order[k]
+		shared := Shared(requests[i], requests[j])
+		most[i], most[j] = max(most[i], shared), max(most[j], shared)
+	}
+	return most
+}
+
+// compareParts orders prompts by their spans, one after the other.
+func compareParts(a, b Request) int {
+	for i := 0; ; i++ {
+		x, okX := a.part(i)
+		y, okY := b.part(i)
+		switch {
+		case !okX && !okY:
+			return 0
+		case !okX:
+			return -1
+		case !okY:
+			return 1
+		}
+		if c := cmp.Or(cmp.Compare(x.Seed, y.Seed), cmp.Compare(x.Len, y.Len)); c != 0 {
+			return c
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmprof/llmprof/format"
+	"github.com/llmprof/llmprof/format/vllmbench"
 	"github.com/llmprof/llmprof/load"
 	"github.com/llmprof/llmprof/mock"
 	"github.com/llmprof/llmprof/workload"
@@ -149,6 +152,9 @@ func TestBenchInvalid(t *testing.T) {
 	}
 }
 
+// traces is where recorded traffic of every kind lies.
+const traces = "../../format/trace/testdata/"
+
 func TestBenchMistakes(t *testing.T) {
 	url := mockAt(t, mock.Options{})
 	for _, c := range []struct {
@@ -162,19 +168,136 @@ func TestBenchMistakes(t *testing.T) {
 		{"no rate", []string{url, "--request-rate", "often"}, codeUsage, "requests a second"},
 		{"no such backend", []string{url, "--backend", "vlm"}, codeUsage, "unknown --backend"},
 		{"no such endpoint", []string{url, "--endpoint", "embeddings"}, codeUsage, "completions or chat"},
-		{"no such data", []string{url, "--dataset-name", "sonnet"}, codeUsage, "unknown --dataset-name"},
+		{"no such data", []string{url, "--dataset-name", "shargpt"}, codeUsage, "unknown --dataset-name"},
+		{"data of a model hub", []string{url, "--dataset-name", "hf", "--dataset-path", "a/b"}, codeUsage, "--dataset-name hf sends texts"},
+		{"data by its own name without a file", []string{url, "--dataset-name", "sharegpt"}, codeUsage, "--dataset-name sharegpt wants --dataset-path"},
+		{"data of another kind", []string{url, "--dataset-name", "azure", "--dataset-path", traces + "burstgpt.csv"}, codeUsage, "--dataset-name azure"},
 		{"a trace without a file", []string{url, "--dataset-name", "trace"}, codeUsage, "--dataset-path"},
 		{"a missing trace", []string{url, "--dataset-path", "nowhere.csv"}, codeUsage, "nowhere.csv"},
 		{"a wrong limit", []string{url, "--slo", "ttft"}, codeUsage, "--slo"},
+		{"a wrong limit in vLLM's words", []string{url, "--goodput", "foo:3"}, codeUsage, "--goodput: limit"},
 		{"a search without limits", []string{url, "--find-rate"}, codeUsage, "--slo"},
 		{"a broken body", []string{url, "--extra-body", "{"}, codeUsage, "--extra-body"},
-		{"no requests", []string{url, "--num-prompts", "0"}, codeUsage, "one request"},
+		{"no requests", []string{url, "--num-prompts", "0"}, codeUsage, "--num-prompts 0"},
+		{"fewer than no clients", []string{url, "--max-concurrency", "-1"}, codeUsage, "--max-concurrency -1"},
+		{"no clients", []string{url, "--max-concurrency", "0"}, codeUsage, "--max-concurrency 0"},
+		{"no time", []string{url, "--timeout", "0s"}, codeUsage, "--timeout 0s"},
+		{"no time between readings", []string{url, "--metrics-interval", "-1s"}, codeUsage, "--metrics-interval -1s"},
+		{"no turns", []string{url, "--session-turns", "0"}, codeUsage, "--session-turns 0"},
+		{"a trace that stands still", []string{url, "--dataset-path", traces + "own.csv", "--trace-speed", "0"}, codeUsage, "--trace-speed 0"},
+		{"a share above all", []string{url, "--find-rate", "--slo", "ttft:5", "--goodput-share", "2"}, codeUsage, "--goodput-share 2"},
+		{"a share of no number", []string{url, "--random-prefix-len", "8", "--prefix-share", "NaN"}, codeUsage, "--prefix-share NaN"},
+		{"a rate and more", []string{url, "--request-rate", "4x"}, codeUsage, `--request-rate "4x"`},
+		{"an unknown metric", []string{url, "--percentile-metrics", "ttft,tpto"}, codeUsage, `--percentile-metrics "tpto"`},
+		{"two ends", []string{url, "--request-rate", "4", "--duration", "5s", "--num-prompts", "3"}, codeUsage, "--num-prompts has no use with --duration"},
+		{"an end of what comes at once", []string{url, "--duration", "5s"}, codeUsage, "--duration has no use without --request-rate"},
+		{"lengths beside a trace", []string{url, "--dataset-path", traces + "own.csv", "--random-input-len", "5"}, codeUsage, "--random-input-len has no use"},
+		{"half a ramp", []string{url, "--ramp-up-strategy", "linear"}, codeUsage, "--ramp-up-duration"},
+		{"half a range of tokens", []string{url, "--token-low", "5"}, codeUsage, "--token-low 5"},
+		{"half a certificate", []string{url, "--tls-key", "key.pem"}, codeUsage, "--tls-cert"},
+		{"a format for a folder", []string{url, "-o", "json"}, codeUsage, "-o json"},
+		{"an unknown format", []string{url, "--export", "vllm=a.json"}, codeUsage, `unknown format "vllm"`},
+		{"a format without a file", []string{url, "--export", "vllm-serve"}, codeUsage, "FORMAT=FILE"},
+		{"a file in no folder", []string{url, "--export", "vllm-serve=nowhere/a.json", "--num-prompts", "1"}, codeUsage, "nowhere/a.json"},
 		{"bursts of nothing", []string{url, "--request-rate", "1", "--burstiness", "-1"}, codeUsage, "urst"},
 	} {
 		_, err := benched(t, c.args...)
 		if err == nil || exitCode(err) != c.code || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: exit code %d, error %v: want %d and %q", c.why, exitCode(err), err, c.code, c.want)
 		}
+	}
+}
+
+// TestBenchDefaults checks that what the environment says of flags for all
+// commands contradicts nothing that stands on the command line.
+func TestBenchDefaults(t *testing.T) {
+	url := mockAt(t, mock.Options{})
+	t.Setenv("LLMPROF_NUM_PROMPTS", "7")
+	t.Setenv("LLMPROF_REQUEST_RATE", "50")
+	document, err := benched(t, url, "--duration", "200ms", "--random-input-len", "8", "--random-output-len", "2", "--no-metrics")
+	if err != nil && exitCode(err) != codeNo {
+		t.Fatal(err)
+	}
+	if n := summaryOf(t, document, "whole").Completed; n == 7 || n < 2 {
+		t.Errorf("%d requests in 0.2 s of 50 a second", n)
+	}
+}
+
+// TestBenchData checks what is sent of a file by each name that it may have.
+func TestBenchData(t *testing.T) {
+	url := mockAt(t, mock.Options{})
+	for _, c := range []struct {
+		args    string
+		pattern string
+		n       int
+	}{
+		{"--dataset-path own.csv --trace-speed 1000", "replay", 3},
+		{"--dataset-path own.csv --trace-speed 1000 --num-prompts 2", "replay", 2},
+		{"--dataset-path own.csv --dataset-name lengths --num-prompts 6", "at once", 6},
+		{"--dataset-path sharegpt.json --dataset-name sharegpt --num-prompts 4 --request-rate 100", "poisson", 4},
+		{"--dataset-path burstgpt.csv --dataset-name burstgpt --num-prompts 5 --max-concurrency 2", "closed", 5},
+		{"--dataset-path sharegpt.json --dataset-name custom --num-prompts 4", "at once", 4},
+	} {
+		args := strings.Fields(strings.Replace(c.args, "--dataset-path ", "--dataset-path "+traces, 1))
+		document, err := benched(t, append(args, url, "--no-metrics")...)
+		if err != nil && exitCode(err) != codeNo {
+			t.Errorf("%s: %v", c.args, err)
+			continue
+		}
+		var load struct {
+			Pattern  string `json:"pattern"`
+			Requests int    `json:"requests"`
+		}
+		if err := json.Unmarshal(document["workload"], &load); err != nil || !strings.Contains(load.Pattern, c.pattern) || load.Requests != c.n {
+			t.Errorf("%s: %+v, %v: want %s, %d requests", c.args, load, err, c.pattern, c.n)
+		}
+	}
+}
+
+// TestBenchWarmCache sends the same prompts twice to a server that remembers
+// them, all at once.
+func TestBenchWarmCache(t *testing.T) {
+	url := mockAt(t, mock.Options{})
+	for i, warm := range []bool{false, true, false} {
+		seed := map[int]string{0: "1", 1: "1", 2: "2"}[i]
+		document, err := benched(t, url, "--num-prompts", "10", "--seed", seed, "--random-input-len", "64", "--random-output-len", "2")
+		if err != nil && exitCode(err) != codeNo {
+			t.Fatal(err)
+		}
+		reasons := string(document["reasons"])
+		if strings.Contains(reasons, "prefix cache") != warm || !strings.Contains(reasons, "a burst has no steady part") {
+			t.Errorf("run %d: %s", i+1, reasons)
+		}
+	}
+}
+
+func TestBenchExport(t *testing.T) {
+	faults, err := mock.ParseFaults("500:every=10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := mockAt(t, mock.Options{Faults: faults})
+	file := filepath.Join(t.TempDir(), "serve.json")
+	document, err := benched(t, url, "--request-rate", "300", "--burstiness", "2", "--max-concurrency", "50", "--num-prompts", "40", "--num-warmups", "0",
+		"--random-input-len", "8", "--random-output-len", "4", "--export", "vllm-serve="+file)
+	if err != nil && exitCode(err) != codeNo {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, warnings, err := vllmbench.ReadServe(file, bytes.NewReader(text), format.Limits{})
+	if err != nil || len(warnings) > 0 || len(runs) != 1 {
+		t.Fatalf("%d runs, %v, %v", len(runs), warnings, err)
+	}
+	s, whole := runs[0], summaryOf(t, document, "whole")
+	if *s.NumPrompts != 40 || *s.Completed != 36 || *s.Failed != 4 || *s.RequestRate != 300 || *s.Burstiness != 2 || *s.MaxConcurrency != 50 || s.Unlimited {
+		t.Errorf("%s", text)
+	}
+	near := func(seconds, ms *float64) bool { return math.Abs(*seconds*1e3-*ms) < 1e-9*max(*ms, 1) }
+	if !near(s.Statistic("ttft").Mean, whole.TTFT.Mean) || !near(s.Statistic("itl").Median, whole.ICL.P50) || !near(s.Statistic("e2el").Deviation, whole.E2EL.Std) {
+		t.Errorf("other figures: %s", text)
 	}
 }
 

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
-	"time"
 
+	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/format/trace"
-	"github.com/llmprof/llmprof/load"
-	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/unit"
 	"github.com/llmprof/llmprof/workload"
 )
@@ -26,32 +25,29 @@ func (a *app) benchSchedule(f *benchFlags) (*workload.Schedule, error) {
 		s, err := workload.Read(f.schedule, file)
 		return s, errors.Join(err, file.Close())
 	}
-	if f.concurrency < 0 || f.warmup < 0 || f.prompts < 1 {
-		return nil, usage("", "--max-concurrency is %d, --num-warmups %d, --num-prompts %d: want none negative, and one request at least", f.concurrency, f.warmup, f.prompts)
+	rate, err := parseRate(f.rate)
+	if err != nil {
+		return nil, err
 	}
 	lengths, recorded, err := a.benchLengths(f)
 	if err != nil {
 		return nil, err
 	}
-	if recorded != nil {
-		s, err := workload.Replay(recorded.Requests, workload.Replaying{Seed: f.seed, Speed: f.speed, Limit: f.limit, Name: f.path})
-		return s, scheduleError(err)
+	if recorded == nil {
+		return f.schedules(lengths, rate, f.seed)
 	}
-	rate, err := parseRate(f.rate)
-	if err != nil {
-		return nil, err
+	limit := f.limit
+	if f.given("num-prompts") {
+		limit = f.prompts
 	}
-	return f.schedules(lengths, rate, f.seed)
+	s, err := workload.Replay(recorded.Requests, workload.Replaying{Seed: f.seed, Speed: f.speed, Limit: limit, Name: f.path})
+	return s, scheduleError(err)
 }
 
 // schedules makes a schedule at a rate.
 func (f *benchFlags) schedules(lengths workload.Lengths, rate float64, seed uint64) (*workload.Schedule, error) {
-	arrivals, err := f.arrivals(rate)
-	if err != nil {
-		return nil, err
-	}
-	spec := workload.Spec{Seed: seed, Arrivals: arrivals, Lengths: lengths, Count: f.prompts, Duration: unit.Seconds(f.duration.Seconds())}
-	if f.duration > 0 && !f.changed("num-prompts") {
+	spec := workload.Spec{Seed: seed, Arrivals: f.arrivals(rate), Lengths: lengths, Count: f.prompts, Duration: unit.Seconds(f.duration.Seconds())}
+	if f.duration > 0 {
 		spec.Count = 0
 	}
 	if n := f.prefixLen.values[0]; n > 0 {
@@ -73,45 +69,115 @@ func scheduleError(err error) error {
 }
 
 // arrivals are when requests come.
-func (f *benchFlags) arrivals(rate float64) (workload.Arrivals, error) {
-	if f.rampShape != "" || f.rampTo > 0 {
-		shape := workload.RampShape(f.rampShape)
-		if f.rampShape == "" {
-			shape = workload.Linear
-		}
-		return workload.Ramp{From: f.rampFrom, To: f.rampTo, Shape: shape, Over: unit.Seconds(f.rampOver.Seconds()), Burstiness: f.burstiness}, nil
-	}
+func (f *benchFlags) arrivals(rate float64) workload.Arrivals {
 	switch {
+	case f.ramped():
+		return f.ramp()
 	case math.IsInf(rate, 1) && f.concurrency > 0:
-		return workload.Closed{Workers: f.concurrency, Think: unit.Seconds(f.think.Seconds())}, nil
+		return workload.Closed{Workers: f.concurrency, Think: unit.Seconds(f.think.Seconds())}
 	case math.IsInf(rate, 1):
-		return workload.Trace{Offsets: make([]unit.Seconds, f.prompts)}, nil
+		return workload.Trace{Offsets: make([]unit.Seconds, f.prompts)}
 	case math.IsInf(f.burstiness, 1):
-		return workload.Constant{Rate: rate}, nil
+		return workload.Constant{Rate: rate}
 	case f.burstiness == 1:
-		return workload.Poisson{Rate: rate}, nil
+		return workload.Poisson{Rate: rate}
 	}
-	return workload.Gamma{Rate: rate, Burstiness: f.burstiness}, nil
+	return workload.Gamma{Rate: rate, Burstiness: f.burstiness}
+}
+
+// ramp is how the rate rises.
+func (f *workloadFlags) ramp() workload.Ramp {
+	shape := workload.RampShape(cmp.Or(f.rampShape, string(workload.Linear)))
+	return workload.Ramp{From: f.rampFrom, To: f.rampTo, Shape: shape, Over: unit.Seconds(f.rampOver.Seconds()), Burstiness: f.burstiness}
+}
+
+// parseRate reads a rate; +Inf for "inf".
+func parseRate(text string) (float64, error) {
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate > 0) {
+		return 0, usage("for example --request-rate 4, or inf for all at once", "--request-rate %q: want requests a second, more than 0", text)
+	}
+	return rate, nil
+}
+
+// The names of data that no other tool has.
+const (
+	datasetRandom  = "random"
+	datasetTrace   = "trace"
+	datasetLengths = "lengths"
+)
+
+// dataset is what --dataset-name means.
+type dataset struct {
+	name string
+	// timed says that the file's times count, and not its lengths alone.
+	timed bool
+	// kind is what the file must be; empty for any kind.
+	kind trace.Kind
+}
+
+// datasets are those that can be named. ShareGPT, BurstGPT and custom are sent
+// at the asked rate, as vllm bench serve does.
+func datasets() []dataset {
+	return []dataset{
+		{name: datasetRandom},
+		{name: datasetTrace, timed: true},
+		{name: datasetLengths},
+		{name: "sharegpt", kind: trace.ShareGPT},
+		{name: "burstgpt", kind: trace.BurstGPT},
+		{name: "azure", timed: true, kind: trace.Azure},
+		{name: "mooncake", timed: true, kind: trace.Mooncake},
+		{name: "custom"},
+	}
+}
+
+// data is the dataset that is meant. A rate that is given takes the place of a
+// trace's times.
+func (f *workloadFlags) data() (dataset, error) {
+	name := f.dataset
+	if f.path != "" && !f.given("dataset-name") {
+		name = datasetTrace
+	}
+	known := datasets()
+	i := slices.IndexFunc(known, func(d dataset) bool { return d.name == name })
+	if i < 0 {
+		return dataset{}, unknownDataset(name)
+	}
+	d := known[i]
+	if d.name != datasetRandom && f.path == "" && f.schedule == "" {
+		return d, usage("for example --dataset-path azure.csv", "--dataset-name %s wants --dataset-path FILE", name)
+	}
+	d.timed = d.timed && !f.given("request-rate") && !f.ramped()
+	return d, nil
+}
+
+// unknownDataset names what there is.
+func unknownDataset(name string) error {
+	switch strings.ReplaceAll(strings.ToLower(name), "-", "_") {
+	case "hf", "sonnet", "random_mm", "random_rerank", "custom_mm", "custom_image", "custom_audio", "spec_bench", "speed_bench", "blazedit":
+		return usage("--dataset-name random makes prompts of any length; --dataset-path takes the lengths of a file that you have",
+			"--dataset-name %s sends texts or images of a data set, which llmprof does not fetch: its prompts are random tokens", name)
+	case "prefix_repetition", "generated_shared_prefix":
+		return usage("--random-prefix-len, --num-prefixes and --prefix-share make prompts with common beginnings",
+			"--dataset-name %s is made with flags of its own here", name)
+	}
+	var known []string
+	for _, d := range datasets() {
+		known = append(known, d.name)
+	}
+	return usage("did you mean "+strings.Join(catalog.Nearest(name, known, 2), ", ")+"?", "unknown --dataset-name %q: want one of %s", name, strings.Join(known, ", "))
 }
 
 // benchLengths are how long prompts and answers are, or the whole trace where
 // its times count too.
 func (a *app) benchLengths(f *benchFlags) (workload.Lengths, *trace.Trace, error) {
-	name := f.dataset
-	if f.path != "" && !f.changed("dataset-name") {
-		name = "trace"
+	data, err := f.data()
+	if err != nil {
+		return nil, nil, err
 	}
-	switch name {
-	case "random":
-		return f.randomLengths()
-	case "trace", "lengths":
-	case "sharegpt", "custom":
-		name = "lengths"
-	default:
-		return nil, nil, unknownDataset(name)
-	}
-	if f.path == "" {
-		return nil, nil, usage("", "--dataset-name %s wants --dataset-path FILE", name)
+	if data.name == datasetRandom {
+		lengths, err := f.randomLengths()
+		return lengths, nil, err
 	}
 	file, err := os.Open(f.path)
 	if err != nil {
@@ -124,11 +190,13 @@ func (a *app) benchLengths(f *benchFlags) (workload.Lengths, *trace.Trace, error
 	for _, w := range t.Warnings {
 		a.warn(w.Error())
 	}
-	if name == "trace" && t.Timed && !f.changed("request-rate") {
+	switch {
+	case data.kind != "" && t.Kind != data.kind:
+		return nil, nil, usage("leave --dataset-name out, or give lengths: both read every kind", "--dataset-name %s: %s is of the kind %s", data.name, f.path, t.Kind)
+	case data.timed && !t.Timed:
+		return nil, nil, usage("--request-rate says how often requests come, inf that all come at once", "%s holds lengths and no times", f.path)
+	case data.timed:
 		return nil, t, nil
-	}
-	if name == "trace" && !t.Timed && !f.changed("request-rate") {
-		return nil, nil, usage("--request-rate says how often requests come", "%s holds lengths and no times", f.path)
 	}
 	pairs := t.Pairs()
 	if f.limit > 0 && f.limit < len(pairs) {
@@ -137,7 +205,7 @@ func (a *app) benchLengths(f *benchFlags) (workload.Lengths, *trace.Trace, error
 	return workload.Empirical{Rows: pairs}, nil, nil
 }
 
-func (f *benchFlags) randomLengths() (workload.Lengths, *trace.Trace, error) {
+func (f *benchFlags) randomLengths() (workload.Lengths, error) {
 	of := func(n int) (workload.Length, error) {
 		if f.ratio == 0 {
 			return workload.Fixed(n), nil
@@ -146,127 +214,11 @@ func (f *benchFlags) randomLengths() (workload.Lengths, *trace.Trace, error) {
 	}
 	input, err := of(f.input.values[0])
 	if err != nil {
-		return nil, nil, usage("", "--random-range-ratio: %w", err)
+		return nil, usage("", "--random-range-ratio: %w", err)
 	}
 	output, err := of(f.output.values[0])
 	if err != nil {
-		return nil, nil, usage("", "--random-range-ratio: %w", err)
+		return nil, usage("", "--random-range-ratio: %w", err)
 	}
-	return workload.Independent{Input: input, Output: output}, nil, nil
-}
-
-// findRate looks for the highest rate that keeps the limits.
-func (a *app) findRate(ctx context.Context, targets []load.Target, f *benchFlags, limits load.SLOs) error {
-	lengths, recorded, err := a.benchLengths(f)
-	if err != nil {
-		return err
-	}
-	if recorded != nil {
-		return usage("--dataset-name lengths takes the lengths alone", "--find-rate makes its own times, and a trace has them")
-	}
-	start, err := parseRate(f.rate)
-	if err != nil {
-		return err
-	}
-	if math.IsInf(start, 1) {
-		start = 0 // the search's own
-	}
-	found, err := load.Search(ctx, load.SearchOptions{
-		Limits: limits, Share: f.share, Seed: f.seed, Start: start,
-		Floor: func(seed uint64) (*workload.Schedule, error) {
-			one := *f
-			one.concurrency, one.prompts = 1, min(f.prompts, 20)
-			return one.schedules(lengths, math.Inf(1), seed)
-		},
-		Open: func(rate float64, seed uint64) (*workload.Schedule, error) { return f.schedules(lengths, rate, seed) },
-		Run: func(ctx context.Context, s *workload.Schedule) (*load.Result, error) {
-			return load.Run(ctx, targets, load.Options{Schedule: s, Warmup: f.warmup, Timeout: f.timeout, StopOverload: true})
-		},
-		Settle: a.settle(targets[0], f),
-		Step: func(s load.SearchStep) {
-			verdict := "kept"
-			if !s.Good {
-				verdict = "missed"
-			}
-			text := "one request at a time"
-			if s.Rate > 0 {
-				text = fmt.Sprintf("%.4g requests/s", s.Rate)
-			}
-			a.log().Info(fmt.Sprintf("%s: limits %s", text, verdict))
-		},
-	})
-	if err != nil {
-		return err
-	}
-	document := report.Saturation(found, limits, targets[0].URL, targets[0].Model, version())
-	if err := a.write(document, report.SaturationTables(document)...); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if found.Good == nil {
-		return &verdictError{"no rate keeps the limits"}
-	}
-	return nil
-}
-
-// settle waits until the server is idle again, as far as it tells.
-func (a *app) settle(t load.Target, f *benchFlags) func(context.Context) error {
-	return func(ctx context.Context) error {
-		w := a.watch(ctx, t, f)
-		if w == nil {
-			return nil
-		}
-		defer w.Stop()
-		for range 120 {
-			if idle, known := w.Idle(); idle || !known {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(f.metricsInterval):
-			}
-		}
-		return nil
-	}
-}
-
-// benchLive shows a run on a terminal.
-type benchLive struct {
-	*meter
-	last time.Time
-}
-
-func (a *app) newBenchLive() *benchLive { return &benchLive{meter: a.newMeter()} }
-
-// show writes the figures so far over the last ones, or a line now and then.
-func (l *benchLive) show(s load.Live) {
-	now := time.Now()
-	if l.quiet || now.Sub(l.last) < l.interval {
-		return
-	}
-	l.last = now
-	text := fmt.Sprintf("%d of %d, %d running", s.Done+s.Failed, s.Total, s.Running)
-	if s.Waiting > 0 {
-		text += fmt.Sprintf(", %d held back", s.Waiting)
-	}
-	if s.Failed > 0 {
-		text += fmt.Sprintf(", %d failed", s.Failed)
-	}
-	text += fmt.Sprintf(", %.1f req/s, %.0f tok/s", s.RequestRate, s.TokenRate)
-	if s.TTFT50 > 0 {
-		text += fmt.Sprintf(", TTFT %s / %s", s.TTFT50.Round(100*time.Microsecond), s.TTFT99.Round(100*time.Microsecond))
-	}
-	if s.ICL50 > 0 {
-		text += fmt.Sprintf(", ICL %s / %s", s.ICL50.Round(100*time.Microsecond), s.ICL99.Round(100*time.Microsecond))
-	}
-	text += ", " + s.Elapsed.Round(time.Second).String()
-	if !l.live {
-		_, _ = fmt.Fprintln(l.w, text) // stderr is for people: nothing depends on it
-		return
-	}
-	_, _ = fmt.Fprintf(l.w, "\r%s%s", text, strings.Repeat(" ", max(0, l.width-len(text))))
-	l.width = len(text)
+	return workload.Independent{Input: input, Output: output}, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,34 +93,53 @@ func (f *mockFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&o.NoPrefixCache, "no-prefix-cache", false, "do not remember prompts")
 	flags.StringArrayVar(&f.faults, "fault", nil, "`faults` of the answers (repeatable)")
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed of faults with a share")
-	completeWith(cmd, "role-chunk", string(mock.RoleWithFirst), string(mock.RoleAtOnce), string(mock.RoleNever))
-	completeWith(cmd, "token-rule", string(mock.FourCharacters), string(mock.Words))
+	completeWith(cmd, "role-chunk", roleChunks()...)
+	completeWith(cmd, "token-rule", tokenRules()...)
 	// The other commands mean an engine's settings and their own time by these.
 	onlyOnCommandLine(flags, "port", "duration", "fault", "max-model-len", "max-num-seqs", "kv-blocks", "block-size", "tls-cert", "tls-key", "seed")
 }
 
+func roleChunks() []string {
+	return []string{string(mock.RoleWithFirst), string(mock.RoleAtOnce), string(mock.RoleNever)}
+}
+
+func tokenRules() []string { return []string{string(mock.FourCharacters), string(mock.Words)} }
+
 // settings are the options of the server.
 func (f *mockFlags) settings() (mock.Options, error) {
 	o := f.options
-	if f.port < 0 || f.port > 65535 {
-		return o, usage("", "--port %d: want 0 to 65535", f.port)
+	const most = 1 << 30
+	count := func(flag string, v, least int) flagRange {
+		return flagRange{flag, v, v >= least && v <= most, fmt.Sprintf("%d to %d", least, most)} // 0 may stand for the default there
 	}
-	if f.duration < 0 {
-		return o, usage("", "--duration %v: want 0 or more", f.duration)
+	delay := func(flag string, v time.Duration) flagRange {
+		return flagRange{flag, v, v >= 0 && v <= time.Hour, "0 to 1 h"}
 	}
-	for _, v := range []struct {
-		flag         string
-		value, least int
-	}{
-		{"tokens-per-chunk", o.TokensPerChunk, 1},
-		{"events-per-write", o.EventsPerWrite, 1},
-		{"default-max-tokens", o.DefaultTokens, 1},
-		{"max-model-len", o.MaxModelLen, 2},
-		{"block-size", o.BlockSize, 1},
-	} {
-		if v.value < v.least { // 0 would stand for the default
-			return o, usage("", "--%s %d: want at least %d", v.flag, v.value, v.least)
-		}
+	err := checkRanges([]flagRange{
+		{"port", f.port, f.port >= 0 && f.port <= 65535, "0 to 65535"},
+		{"duration", f.duration, f.duration >= 0, "0 or more"},
+		delay("ttft", f.timing.First),
+		delay("ttft-per-token", f.timing.PerPromptToken),
+		delay("gap", f.timing.Gap),
+		delay("gap-per-request", f.timing.PerRunning),
+		count("tokens-per-chunk", o.TokensPerChunk, 1),
+		count("events-per-write", o.EventsPerWrite, 1),
+		count("natural-tokens", o.NaturalTokens, mock.Unlimited),
+		count("default-max-tokens", o.DefaultTokens, 1),
+		count("max-model-len", o.MaxModelLen, 2),
+		count("max-num-seqs", o.MaxNumSeqs, mock.Unlimited),
+		count("kv-blocks", o.KVBlocks, mock.Unlimited),
+		count("block-size", o.BlockSize, 1),
+		{"role-chunk", f.role, slices.Contains(roleChunks(), f.role), strings.Join(roleChunks(), ", ")},
+		{"token-rule", f.rule, slices.Contains(tokenRules(), f.rule), strings.Join(tokenRules(), " or ")},
+		{"served-model-name", o.Model, o.Model != "", "a name"},
+		{"host", f.host, f.host != "", "an address"},
+	})
+	if err != nil {
+		return o, err
+	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return o, usage("", "--tls-cert and --tls-key go together: one is missing")
 	}
 	o.Listen = net.JoinHostPort(f.host, strconv.Itoa(f.port))
 	o.Timer, o.Role, o.Rule = f.timing, mock.RoleChunk(f.role), mock.TokenRule(f.rule)

@@ -75,7 +75,7 @@ Start with:  llmprof quickstart`,
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json, csv, markdown or yaml")
-	flags.BoolVar(&a.asJSON, "json", false, "the same as -o json: exactly one document on stdout")
+	flags.BoolVar(&a.asJSON, "json", false, "exactly one JSON document on stdout")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no warnings, hints or progress on stderr")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	flags.StringVar(&a.logFormat, "log-format", "text", "messages on stderr as text or json")
@@ -139,6 +139,9 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		a.format = formatJSON
 	}
 	known := []string{formatTable, formatJSON, formatCSV, formatMarkdown, formatYAML}
+	if err := checkOutputName(cmd, append(known, "md", "text", "html")); err != nil {
+		return err
+	}
 	if a.format == "md" {
 		a.format = formatMarkdown
 	}
@@ -151,6 +154,20 @@ func (a *app) prepare(cmd *cobra.Command) error {
 		return usage("", "unknown log format %q: want text or json", a.logFormat)
 	}
 	return nil
+}
+
+// checkOutputName refuses a bare name of a format where -o is a file or a folder
+// to write: it is the format elsewhere, and one of that name is hardly meant.
+func checkOutputName(cmd *cobra.Command, formats []string) error {
+	f := cmd.Flags().Lookup("output")
+	if f == nil || !f.Changed || f == cmd.Root().PersistentFlags().Lookup("output") || !slices.Contains(formats, f.Value.String()) {
+		return nil
+	}
+	name, instead := f.Value.String(), "--json prints JSON"
+	if cmd.Flags().Lookup("format") != nil {
+		instead = "--format says the format"
+	}
+	return usage(fmt.Sprintf("%s; for that name write -o ./%s", instead, name), "-o %s: here -o names what to write, and %s is a format", name, name)
 }
 
 // flagNames lists the flags of a command and of all below it.

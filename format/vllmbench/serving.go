@@ -188,7 +188,7 @@ func FromServing(run *format.Serving, points []profile.Point) *Serve {
 		case said && (c.said.P99 != nil || len(sample) == 0):
 			s.Statistics = append(s.Statistics, statisticOf(c.metric, c.said))
 		case len(sample) > 0:
-			s.Statistics = append(s.Statistics, describe(c.metric, sample))
+			s.Statistics = append(s.Statistics, Describe(c.metric, sample))
 		}
 	}
 	return s
@@ -224,8 +224,9 @@ func statisticOf(metric string, d *format.Distribution) Statistic {
 	return st
 }
 
-// describe is a statistic of values in seconds, with vLLM's percentiles.
-func describe(metric string, seconds []float64) Statistic {
+// Describe is a statistic of values in seconds, which it sorts: with vLLM's
+// percentiles.
+func Describe(metric string, seconds []float64) Statistic {
 	slices.Sort(seconds)
 	st := Statistic{Metric: metric, Mean: new(stat.Mean(seconds)), Median: new(stat.QuantileSorted(seconds, 0.5)), Deviation: new(stat.StdDev(seconds))}
 	for _, percent := range []float64{50, 90, 95, 99} {

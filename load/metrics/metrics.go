@@ -79,10 +79,10 @@ func (s Server) scrape(ctx context.Context) (*prom.Scrape, error) {
 	return scraped, nil
 }
 
-// reading is the metrics at one time.
+// reading is the metrics at a time between asked and at, when they were there.
 type reading struct {
-	at     time.Time
-	scrape *prom.Scrape
+	asked, at time.Time
+	scrape    *prom.Scrape
 }
 
 // Watcher reads a server's metrics in the background.
@@ -105,12 +105,13 @@ const maxReadings = 4096
 // Watch reads the metrics once and goes on about every interval until Stop or
 // the end of ctx. A server without metrics is an error.
 func Watch(ctx context.Context, s Server, every time.Duration) (*Watcher, error) {
+	asked := time.Now()
 	first, err := s.scrape(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &Watcher{server: s, cancel: cancel, ended: make(chan struct{}), readings: []reading{{time.Now(), first}}}
+	w := &Watcher{server: s, cancel: cancel, ended: make(chan struct{}), readings: []reading{{asked, time.Now(), first}}}
 	go w.follow(ctx, every)
 	return w, nil
 }
@@ -133,6 +134,7 @@ func (w *Watcher) follow(ctx context.Context, every time.Duration) {
 func (w *Watcher) read(ctx context.Context) {
 	w.turn.Lock()
 	defer w.turn.Unlock()
+	asked := time.Now()
 	scraped, err := w.server.scrape(ctx)
 	at := time.Now()
 	w.mu.Lock()
@@ -143,7 +145,7 @@ func (w *Watcher) read(ctx context.Context) {
 		}
 		return
 	}
-	w.readings = append(w.readings, reading{at, scraped})
+	w.readings = append(w.readings, reading{asked, at, scraped})
 	if len(w.readings) > maxReadings {
 		half := w.readings[:1]
 		for i := 2; i < len(w.readings); i += 2 {

@@ -76,6 +76,12 @@ func TestWindow(t *testing.T) {
 	if got, ok := w.Within(begin, end); ok { // one reading lies between
 		t.Errorf("a window of one reading: %+v", got)
 	}
+	if now := w.Latest(begin); *now.Running != 29 || now.Waiting != nil || *now.KVUsage != 0.25 || *now.HitRate != 0.25 {
+		t.Errorf("the last reading: %+v", now)
+	}
+	if now := w.Latest(time.Now().Add(time.Hour)); *now.Running != 29 || now.HitRate != nil {
+		t.Errorf("nothing was looked up since the last reading: %+v", now)
+	}
 	if idle, known := w.Idle(); idle || !known {
 		t.Errorf("29 requests run: idle %v, known %v", idle, known)
 	}
@@ -103,5 +109,43 @@ func TestNoMetrics(t *testing.T) {
 	w.Stop()
 	if got, ok := w.Between(time.Now().Add(-time.Hour), time.Now()); !ok || got.Failed != 1 {
 		t.Errorf("%+v, %v: want one reading that did not come", got, ok)
+	}
+}
+
+// TestSlowReading has a reading that was on its way when the run ended: it may
+// lack what ended meanwhile, and the next one counts.
+func TestSlowReading(t *testing.T) {
+	var requests atomic.Int64
+	var broken atomic.Bool
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	s := server(t, &requests, &broken)
+	plain, slow := s.Config.Handler, false
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		plain.ServeHTTP(w, r) // what it says is settled here
+		if slow {
+			slow = false
+			close(arrived)
+			<-answer
+		}
+	})
+	w, err := metrics.Watch(t.Context(), metrics.Server{URL: s.URL}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow = true
+	begin := time.Now()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		w.Read(t.Context())
+	}()
+	<-arrived
+	requests.Store(20)
+	end := time.Now()
+	close(answer)
+	<-read
+	w.Stop()
+	if got, ok := w.Between(begin, end); !ok || *got.Requests != 20 {
+		t.Errorf("%+v, %v: want 20 requests", got, ok)
 	}
 }

@@ -23,7 +23,7 @@ func (w *Watcher) Between(from, to time.Time) (Window, bool) {
 		if !r.at.After(from) {
 			first = i
 		}
-		if !r.at.Before(to) {
+		if !r.asked.Before(to) {
 			last = i
 			break
 		}
@@ -39,7 +39,7 @@ func (w *Watcher) Within(from, to time.Time) (Window, bool) {
 	defer w.mu.Unlock()
 	first, last := len(w.readings), -1
 	for i, r := range w.readings {
-		if !r.at.Before(from) && !r.at.After(to) {
+		if !r.asked.Before(from) && !r.at.After(to) {
 			first, last = min(first, i), i
 		}
 	}
@@ -49,6 +49,15 @@ func (w *Watcher) Within(from, to time.Time) (Window, bool) {
 // window is the stretch from one reading to another; ok is false where the
 // second does not come after the first. The lock is held.
 func (w *Watcher) window(first, last int) (Window, bool) {
+	out, ok := w.counters(first, last)
+	if ok {
+		gauges(&out, w.readings[first:last+1])
+	}
+	return out, ok
+}
+
+// counters is window without its gauges.
+func (w *Watcher) counters(first, last int) (Window, bool) {
 	if last <= first {
 		return Window{}, false
 	}
@@ -70,7 +79,6 @@ func (w *Watcher) window(first, last int) (Window, bool) {
 		rate := *out.PrefixHits / *out.PrefixQueries
 		out.HitRate = &rate
 	}
-	gauges(&out, w.readings[first:last+1])
 	return out, true
 }
 
@@ -193,13 +201,52 @@ func (w *Watcher) Cache() *profile.KVCache {
 	return said.Cache
 }
 
+// Latest is what a server says of itself at the last reading. What it does not
+// publish is nil.
+type Latest struct {
+	// Running and Waiting are requests, KVUsage a share of the KV cache, 0..1.
+	Running, Waiting, KVUsage *float64
+	// HitRate is the share of prompt tokens that were found in the prefix cache
+	// since a time, 0..1.
+	HitRate *float64
+}
+
+// Latest is what the last reading says, with the prefix hits since a time.
+func (w *Watcher) Latest(since time.Time) Latest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.gaugesNow()
+	level := func(g *Gauge) *float64 {
+		if g == nil {
+			return nil
+		}
+		return &g.Max
+	}
+	out := Latest{Running: level(now.Running), Waiting: level(now.Waiting), KVUsage: level(now.KVUsage)}
+	first := 0
+	for first+1 < len(w.readings) && !w.readings[first+1].at.After(since) {
+		first++
+	}
+	if counted, ok := w.counters(first, len(w.readings)-1); ok {
+		out.HitRate = counted.HitRate
+	}
+	return out
+}
+
+// gaugesNow are the gauges of the last reading. The lock is held.
+func (w *Watcher) gaugesNow() Window {
+	last := w.readings[len(w.readings)-1:]
+	now := Window{Engine: last[0].scrape.Engine()}
+	gauges(&now, last)
+	return now
+}
+
 // Idle reports whether the server had no request running or waiting at the last
 // reading; known is false where it does not publish that.
 func (w *Watcher) Idle() (idle, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last := Window{Engine: w.readings[len(w.readings)-1].scrape.Engine()}
-	gauges(&last, w.readings[len(w.readings)-1:])
+	last := w.gaugesNow()
 	if last.Running == nil {
 		return false, false
 	}
