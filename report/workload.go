@@ -312,7 +312,7 @@ func (d *WorkloadResult) devices(s *serving.Devices, cpu bool) {
 			d.GPUMemoryUsage, d.Metrics.GPUMemory = &mb, []float64{mb}
 		}
 	}
-	if s.Utilization != nil {
+	if s.Utilization != nil && !cpu {
 		d.Metrics.GPUUtilization = []float64{*s.Utilization * 100}
 	}
 }

@@ -12,9 +12,9 @@ import (
 func WorkloadTables(d WorkloadDocument) []Table {
 	measured := Table{Columns: append(cellColumns(), []Column{
 		{Name: "TTFT mean ms", Key: "ttft_mean_ms", Idle: idle("–")},
-		{Name: "p95", Key: "ttft_p95_ms", Idle: idle("–")},
+		{Name: "TTFT p95", Key: "ttft_p95_ms", Idle: idle("–")},
 		{Name: "TPOT mean ms", Key: "tpot_mean_ms", Idle: idle("–")},
-		{Name: "p95", Key: "tpot_p95_ms", Idle: idle("–")},
+		{Name: "TPOT p95", Key: "tpot_p95_ms", Idle: idle("–")},
 		{Name: "tok/s", Key: "tokens_per_second"},
 		{Name: "prefill slowed", Key: "prefill_slowdown", Idle: idle("–")},
 		{Name: "decode slowed", Key: "decode_slowdown", Idle: idle("–")},

@@ -77,7 +77,7 @@ The flags are those of vllm bench serve; several URLs are asked in turn.`,
 	flags.StringVar(&f.slo, "slo", "", "limits, as 'ttft:500 tpot:50' in ms for each request, or 'ttft:p99<500ms' for a quantile")
 	flags.StringVar(&f.goodput, "goodput", "", "the same for each request, as vllm bench serve has it")
 	flags.StringVar(&f.shown, "percentile-metrics", "", "latencies in the table: "+strings.Join(report.BenchMetrics(), ",")+" (default: all); JSON has all")
-	flags.StringVarP(&f.out, "output", "o", "", "folder to write run.json, requests.jsonl and schedule.jsonl into")
+	flags.StringVarP(&f.out, "output", "o", "", "folder to write run.json, requests.jsonl, schedule.jsonl and run.llmprof into")
 	flags.StringArrayVar(&f.export, "export", nil, "further `FORMAT=FILE` to write the run to: vllm-serve (repeatable)")
 	flags.BoolVar(&f.noMetrics, "no-metrics", false, "do not read the server's /metrics")
 	flags.DurationVar(&f.metricsInterval, "metrics-interval", time.Second, "time between two readings of /metrics")
@@ -248,6 +248,14 @@ func (a *app) saveBench(folder string, r *load.Result, d *report.BenchDocument) 
 	if err != nil {
 		return err
 	}
-	d.Files = append([]string{run, records, filepath.Join(folder, "schedule.jsonl")}, d.Files...)
+	points, err := report.BenchProfile(r, d)
+	if err != nil {
+		return err
+	}
+	kept := filepath.Join(folder, "run.llmprof")
+	if err := writeFile(kept, func(w io.Writer) error { return points.Write(kept, w) }); err != nil {
+		return err
+	}
+	d.Files = append([]string{run, records, filepath.Join(folder, "schedule.jsonl"), kept}, d.Files...)
 	return writeFile(run, func(w io.Writer) error { return report.JSON(w, d) })
 }

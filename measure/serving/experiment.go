@@ -123,7 +123,7 @@ func (e *Experiment) Measure(ctx context.Context, c Cell) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Result{Cell: c, Started: time.Now(), Budget: e.opts.Budget, Seats: e.opts.Seats}
+	r := &Result{Cell: c, Started: time.Now(), Budget: e.opts.Budget, Seats: e.opts.Seats, KVTokens: e.opts.KVTokens}
 	e.cell = c
 	err := e.phases(ctx, c, r)
 	var end *cellError

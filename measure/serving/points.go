@@ -3,12 +3,13 @@ package serving
 import (
 	"fmt"
 
+	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/load"
 	"github.com/llmprof/llmprof/profile"
 )
 
 // Points are the result as points of a profile: the latencies of each side, the
-// requests of all counted runs, and what the server said of each run. A cell
+// requests and the engine's steps of all counted runs, and what the server said of each run. A cell
 // that failed is one failure.
 func (r *Result) Points() ([]profile.Point, error) {
 	if r.Failure != "" {
@@ -86,10 +87,28 @@ func (r *Result) runPoints(run *Run, part string, number int) ([]profile.Point, 
 		}
 		points = append(points, p)
 	}
+	for _, step := range run.Steps {
+		points = append(points, r.step(step))
+	}
 	if run.Server != nil {
 		s := *run.Server
 		s.Window = name
 		points = append(points, profile.Point{Kind: profile.KindServer, Server: &s})
 	}
 	return points, nil
+}
+
+// step is a step of the engine as a point.
+func (r *Result) step(step engine.ServedStep) profile.Point {
+	totals, mode := step.Totals, profile.Mixed
+	switch {
+	case totals.DecodeRequests == 0:
+		mode = profile.Prefill
+	case totals.PrefillRequests == 0:
+		mode = profile.Decode
+	}
+	if step.KVUsage != nil {
+		totals.KVTokens = int64(*step.KVUsage*float64(r.KVTokens) + 0.5)
+	}
+	return profile.Point{Kind: profile.KindStep, Clock: profile.ClockWall, Samples: []float64{step.Seconds}, Step: &profile.Step{Mode: mode, Totals: &totals}}
 }

@@ -16,9 +16,9 @@ import (
 type Result struct {
 	Cell    Cell
 	Started time.Time
-	// Budget is the most tokens of a step, Seats of requests at once, that the
-	// server has; 0 where not known.
-	Budget, Seats int
+	// Budget is the most tokens of a step, Seats of requests at once, and KVTokens
+	// of the KV cache that the server has; 0 where not known.
+	Budget, Seats, KVTokens int
 	// Prefill and Decode ran alone, Mixed together; nil where the cell has no
 	// such part, or failed before it.
 	Prefill, Decode, Mixed *Phase
@@ -45,6 +45,10 @@ type Side struct {
 	// the mean time of a token of each request. Gaps are single gaps between
 	// tokens, in seconds.
 	Latencies, Gaps []float64
+	// Before are, of decodes beside prefills, the mean times of a token of the
+	// same requests in the same runs while all of them decoded and the prefills
+	// had not come, in seconds.
+	Before []float64
 	// E2EL are the times from sending to the last token in seconds.
 	E2EL []float64
 	// Records are the requests of all runs.
@@ -115,6 +119,12 @@ func (s *Side) add(rec *load.Record, run *Run) {
 		s.Latencies = append(s.Latencies, stat.Mean(gaps))
 		s.Tokens += len(gaps)
 	}
+	if len(run.Prefill) > 0 {
+		from, _ := steady(run.Decode)
+		if gaps := within(rec, from, run.From); len(gaps) > 0 {
+			s.Before = append(s.Before, stat.Mean(gaps))
+		}
+	}
 }
 
 // addSteps adds the steps of a run that worked for the side, which are those of
@@ -141,13 +151,18 @@ func (r *Result) addSteps(s *Side, run *Run) {
 	}
 }
 
-// Slowdown is the mean latency of a side beside the other one over that alone;
-// nil where either is missing.
+// Slowdown is the mean latency of a side beside the other one over that alone: of
+// decodes that of the same requests just before, so that a machine that changes
+// its speed between runs does not count. nil where either is missing.
 func Slowdown(mixed, alone *Side) *float64 {
 	if mixed == nil || alone == nil {
 		return nil
 	}
-	ratio := mixed.Mean() / alone.Mean()
+	base := alone.Mean()
+	if len(mixed.Before) > 0 {
+		base = stat.Mean(mixed.Before)
+	}
+	ratio := mixed.Mean() / base
 	if !(ratio > 0) || math.IsInf(ratio, 0) {
 		return nil
 	}

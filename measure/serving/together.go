@@ -87,7 +87,8 @@ func (m *mixing) plan(prefill, decode *Phase) {
 	for i := range prefill.Runs {
 		first = max(first, (prefill.Runs[i].To - prefill.Runs[i].From).Seconds())
 	}
-	m.at = unit.Seconds(1.25*started + 4*gap)
+	// Enough steps without them come first to compare with.
+	m.at = unit.Seconds(1.25*started + float64(m.experiment.opts.Steps/2+2)*gap)
 	m.output = max(m.output, int((float64(m.at)+3*first)/max(gap, 1e-6))+8)
 	if limit := m.longest(); limit > 0 {
 		m.output = min(m.output, limit)
