@@ -21,6 +21,7 @@ type targetFlags struct {
 	certFile, keyFile     string
 	insecure              bool
 	text, unary, running  bool
+	tokenChunks           bool
 	low, high             int
 }
 
@@ -38,6 +39,7 @@ func (f *targetFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.text, "text-prompts", false, "send words even where the server takes token ids")
 	flags.BoolVar(&f.unary, "no-stream", false, "ask for whole answers: there is no TTFT then")
 	flags.BoolVar(&f.running, "running-usage", false, "ask for token counts in every chunk, where chunks hold several tokens")
+	flags.BoolVar(&f.tokenChunks, "token-chunks", false, "ask vLLM for the token ids of chunks, and count those without text too (random weights)")
 	flags.IntVar(&f.low, "token-low", 0, "least random token id (default 100, or what the model has)")
 	flags.IntVar(&f.high, "token-high", 0, "token id below which random ones stay (default 10000, or what the model has)")
 	completeWith(cmd, "backend", "openai", "vllm", "sglang", "llamacpp", "ollama")
@@ -48,7 +50,7 @@ func (f *targetFlags) register(cmd *cobra.Command) {
 // targets builds the targets of some URLs.
 func (f *targetFlags) targets(ctx context.Context, urls []string) ([]load.Target, error) {
 	t := load.Target{
-		Model: f.model, Engine: load.Engine(f.kind), APIKey: os.Getenv("OPENAI_API_KEY"), Text: f.text, Unary: f.unary, RunningUsage: f.running,
+		Model: f.model, Engine: load.Engine(f.kind), APIKey: os.Getenv("OPENAI_API_KEY"), Text: f.text, Unary: f.unary, RunningUsage: f.running, TokenChunks: f.tokenChunks,
 		TokenLow: f.low, TokenHigh: f.high,
 		TLS: load.TLS{CAFile: f.caFile, Insecure: f.insecure, CertFile: f.certFile, KeyFile: f.keyFile},
 	}

@@ -31,6 +31,7 @@ type profileWorkloadFlags struct {
 	low, high    int
 	out          string
 	results      string
+	tokenChunks  bool
 	resume       bool
 	overwrite    bool
 }
@@ -108,6 +109,7 @@ func (f *profileWorkloadFlags) registerOwn(cmd *cobra.Command) {
 	flags.StringVar(&f.policy, "scheduling-policy", "", "fcfs or priority (default: the engine's)")
 	flags.IntVar(&f.low, "token-low", 0, "with --url: least random token id")
 	flags.IntVar(&f.high, "token-high", 0, "with --url: token id below which random ones stay (default: what the model has)")
+	flags.BoolVar(&f.tokenChunks, "token-chunks", false, "with --url: ask vLLM for the token ids of chunks, and count those without text too (random weights)")
 	flags.StringVarP(&f.out, "output", "o", "", "folder to write into (default: workload_MODEL)")
 	flags.StringVar(&f.results, "results-file", "", "also write the only cell's JSON to this `file`")
 	flags.BoolVar(&f.resume, "resume", false, "go on with the folder where it stopped")

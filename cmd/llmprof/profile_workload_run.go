@@ -339,6 +339,7 @@ func (w *workloadRun) launch(ctx context.Context, s *workloadServer, size int) e
 	s.facts = session.Facts()
 	w.app.warn(s.facts.Warnings...)
 	s.take(server.Endpoint(), server)
+	s.opts.Target.TokenChunks = !setup.LoadWeights
 	d := s.facts.Deploy
 	s.opts.Seats, s.opts.Budget, s.opts.PrefixCaching = d.MaxNumSeqs, d.MaxNumBatchedTokens, d.PrefixCaching
 	return nil
@@ -346,7 +347,7 @@ func (w *workloadRun) launch(ctx context.Context, s *workloadServer, size int) e
 
 // take fills in what an engine's session says.
 func (s *workloadServer) take(e engine.Endpoint, log engine.Serving) {
-	s.opts.Target = load.Target{URL: e.URL, Model: e.Model, Engine: load.VLLM, TokenLow: e.TokenLow, TokenHigh: e.TokenHigh, TokenChunks: true, APIKey: os.Getenv("OPENAI_API_KEY")}
+	s.opts.Target = load.Target{URL: e.URL, Model: e.Model, Engine: load.VLLM, TokenLow: e.TokenLow, TokenHigh: e.TokenHigh, APIKey: os.Getenv("OPENAI_API_KEY")}
 	s.opts.Metrics, s.opts.Log = &metrics.Server{URL: e.URL, Header: bearer(s.opts.Target.APIKey)}, log
 	s.opts.BlockSize, s.opts.MaxModelLen, s.opts.KVTokens = s.facts.Deploy.BlockSize, s.facts.MaxModelLen, s.facts.MaxTokens
 }
@@ -363,7 +364,7 @@ func bearer(key string) http.Header {
 // join looks at a server that runs.
 func (w *workloadRun) join(ctx context.Context, s *workloadServer, size int) error {
 	f := w.f
-	t := load.Target{URL: f.url, Model: f.model, APIKey: os.Getenv("OPENAI_API_KEY"), TokenLow: f.low, TokenHigh: f.high, TokenChunks: true}
+	t := load.Target{URL: f.url, Model: f.model, APIKey: os.Getenv("OPENAI_API_KEY"), TokenLow: f.low, TokenHigh: f.high, TokenChunks: f.tokenChunks}
 	about, err := load.About(ctx, t)
 	if err != nil {
 		return err
