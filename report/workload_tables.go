@@ -64,25 +64,25 @@ func cellColumns() []Column {
 	return []Column{{Name: "type", Left: true}, {Name: "C"}, {Name: "M"}, {Name: "B"}, {Name: "block", Key: "block_size"}}
 }
 
-func (r *WorkloadResult) cells() []Cell {
-	c := r.Config
-	return []Cell{Say(r.ProfilingType), Whole(c.C), Whole(c.M), Whole(c.B), Whole(c.BlockSize)}
+func (d *WorkloadResult) cells() []Cell {
+	c := d.Config
+	return []Cell{Say(d.ProfilingType), Whole(c.C), Whole(c.M), Whole(c.B), Whole(c.BlockSize)}
 }
 
-func (r *WorkloadResult) row() []Cell {
+func (d *WorkloadResult) row() []Cell {
 	slow := WorkloadRatio{}
-	if r.Slowdown != nil {
-		slow = *r.Slowdown
+	if d.Slowdown != nil {
+		slow = *d.Slowdown
 	}
 	found, efficiency := Missing(), Missing()
-	if n := r.PrefixTokens.Found; n != nil {
+	if n := d.PrefixTokens.Found; n != nil {
 		found = Whole(*n)
 	}
-	if list := r.Metrics.BatchEfficiency; len(list) > 0 {
+	if list := d.Metrics.BatchEfficiency; len(list) > 0 {
 		efficiency = Fixed(stat.Mean(list), 3)
 	}
-	return append(r.cells(), known(2, r.TTFT.Mean), known(2, r.TTFT.P95), known(2, r.TPOT.Mean), known(2, r.TPOT.P95), known(1, r.TokensPerSecond),
-		times(slow.Prefill), times(slow.Decode), found, Whole(r.PrefixTokens.Asked), known(3, r.KVCacheUsage), efficiency, known(0, r.Metrics.Preemptions))
+	return append(d.cells(), known(2, d.TTFT.Mean), known(2, d.TTFT.P95), known(2, d.TPOT.Mean), known(2, d.TPOT.P95), known(1, d.TokensPerSecond),
+		times(slow.Prefill), times(slow.Decode), found, Whole(d.PrefixTokens.Asked), known(3, d.KVCacheUsage), efficiency, known(0, d.Metrics.Preemptions))
 }
 
 // times is a ratio that may be missing.

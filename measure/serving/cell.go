@@ -51,15 +51,15 @@ func (c Cell) Validate() error {
 		faults = append(faults, fmt.Errorf("type %q: want prefill, decode or mixed", c.Type))
 	}
 	if c.NewTokens < 1 || c.NewTokens > maxTokens {
-		faults = append(faults, fmt.Errorf("C is %d: want 1 to %d new tokens", c.NewTokens, maxTokens))
+		faults = append(faults, fmt.Errorf("new tokens (C) are %d: want 1 to %d", c.NewTokens, maxTokens))
 	}
 	if c.BlockSize < 1 || c.BlockSize > maxTokens {
 		faults = append(faults, fmt.Errorf("the block size is %d: want 1 to %d tokens", c.BlockSize, maxTokens))
 	} else if c.CachedBlocks < 0 || c.CachedBlocks > maxTokens/c.BlockSize {
-		faults = append(faults, fmt.Errorf("M is %d: want 0 to %d blocks of %d tokens", c.CachedBlocks, maxTokens/c.BlockSize, c.BlockSize))
+		faults = append(faults, fmt.Errorf("cached blocks (M) are %d: want 0 to %d of %d tokens", c.CachedBlocks, maxTokens/c.BlockSize, c.BlockSize))
 	}
 	if c.Requests < 1 || c.Requests > maxRequests {
-		faults = append(faults, fmt.Errorf("B is %d: want 1 to %d requests", c.Requests, maxRequests))
+		faults = append(faults, fmt.Errorf("requests at once (B) are %d: want 1 to %d", c.Requests, maxRequests))
 	}
 	return errors.Join(faults...)
 }

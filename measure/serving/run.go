@@ -61,26 +61,24 @@ const (
 // adapt looks at a run, bounds what is measured of it, and reports whether it
 // counts; nil takes prefills.
 func (e *Experiment) repeat(ctx context.Context, phase string, prefixes [][]workload.Span, requests func(run int) []sent, adapt func(*Run) (bool, error)) (*Phase, error) {
-	if err := e.prime(ctx, prefixes); err != nil {
-		return nil, err
-	}
 	if adapt == nil {
 		adapt = boundPrefill
 	}
 	out := &Phase{}
 	var recording *gpu.Recording
-	stop := func() {
+	defer func() {
 		if recording != nil {
 			out.Timeline, _ = recording.Stop() // a sampler that fails leaves the devices out
-			recording = nil
 		}
-	}
-	defer stop()
-	tries, adaptations := 0, 0
+	}()
+	primed, misses, adaptations := false, 0, 0
 	for n := 0; len(out.Runs) < e.opts.Runs; {
-		if e.opts.Progress != nil {
-			e.opts.Progress(Progress{e.cell, phase, n + 1, e.opts.Warmup + e.opts.Runs})
+		if !primed {
+			if err := e.prime(ctx, prefixes); err != nil {
+				return nil, err
+			}
 		}
+		e.tell(phase, n+1)
 		if n == e.opts.Warmup && recording == nil && e.opts.Source != nil {
 			recording = gpu.Record(ctx, e.opts.Source, gpu.RecordOptions{Every: e.opts.Every, Keep: e.opts.Keep})
 		}
@@ -88,30 +86,37 @@ func (e *Experiment) repeat(ctx context.Context, phase string, prefixes [][]work
 		if err != nil {
 			return nil, err
 		}
-		if !e.asPrimed(run) {
-			if tries++; tries == maxPrimings {
+		if primed = e.asPrimed(run); !primed {
+			misses++
+			if misses == maxPrimings {
 				return nil, e.unprimed(run)
-			}
-			if err := e.prime(ctx, prefixes); err != nil {
-				return nil, err
 			}
 			continue
 		}
 		whole, err := adapt(run)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if !whole && n >= e.opts.Warmup {
-			if adaptations++; adaptations > maxAdaptations {
+		case n < e.opts.Warmup:
+			n++
+		case whole:
+			out.Runs = append(out.Runs, *run)
+			n++
+		default:
+			adaptations++
+			if adaptations > maxAdaptations {
 				return nil, failed("more steps (--num-steps), or a smaller B", "%s: in none of %d runs did all requests run together", phase, adaptations)
 			}
-			continue
-		}
-		if n++; n > e.opts.Warmup {
-			out.Runs = append(out.Runs, *run)
 		}
 	}
 	return out, nil
+}
+
+// tell tells of a run that begins.
+func (e *Experiment) tell(phase string, run int) {
+	if e.opts.Progress != nil {
+		e.opts.Progress(Progress{e.cell, phase, run, e.opts.Warmup + e.opts.Runs})
+	}
 }
 
 // asPrimed reports whether a run found in the cache just what was put there.

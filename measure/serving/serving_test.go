@@ -130,9 +130,8 @@ func TestDecode(t *testing.T) {
 
 // staggered lets each request wait longer than the one before.
 type staggered struct {
-	gap     time.Duration
-	admits  int
-	running bool
+	gap    time.Duration
+	admits int
 }
 
 func (s *staggered) FirstToken(mock.Load) time.Duration {
