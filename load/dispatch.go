@@ -82,7 +82,7 @@ func (s *session) run(ctx context.Context, schedule *workload.Schedule, hooks Ho
 	if err != nil {
 		return nil, err
 	}
-	defer pacer.close()
+	defer pacer.Close()
 	d := &dispatcher{
 		session: s, requests: schedule.Requests, pacer: pacer, finals: make(chan *exchange, decodeQueue), ended: make(chan struct{}),
 		children: map[int][]int{}, open: map[*exchange]struct{}{}, live: newLive(len(schedule.Requests)),
@@ -97,7 +97,7 @@ func (s *session) run(ctx context.Context, schedule *workload.Schedule, hooks Ho
 	others.Go(func() { d.decode(hooks.Done) })
 	others.Go(func() { d.watch(ctx, hooks.Tick, stopOverload) })
 	<-d.ended
-	pacer.wake()
+	pacer.Ring()
 	paced.Wait()
 	d.ready.stop()
 	close(d.finals)
@@ -127,7 +127,7 @@ func duration(s unit.Seconds) time.Duration { return time.Duration(float64(s) * 
 
 // pace sends what comes due until the end.
 func (d *dispatcher) pace() {
-	defer d.pacer.bind()()
+	defer d.pacer.Bind()()
 	for {
 		next := time.Duration(-1)
 		d.mu.Lock()
@@ -238,7 +238,7 @@ func (d *dispatcher) follow(id int, closed time.Duration) {
 		}
 		heap.Push(&d.due, m)
 		if d.due[0] == m {
-			d.pacer.wake()
+			d.pacer.Ring()
 		}
 	}
 }
