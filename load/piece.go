@@ -11,6 +11,7 @@ import (
 type piece struct {
 	choices int    // how many entries
 	text    bool   // it carries text, reasoning or a tool call
+	words   []byte // the raw text that it carries; nil for a tool call
 	tokens  int    // listed by id or log-probability; 0 where they are not
 	finish  []byte // raw finish_reason without quotes
 	usage   *usage
@@ -62,7 +63,7 @@ func (p *piece) choice(value []byte) error {
 	return walkObject(value, func(key, value []byte) error {
 		switch string(key) {
 		case "text":
-			p.text = p.text || filled(value)
+			p.say(value)
 		case "delta", "message":
 			if !isNull(value) {
 				return walkObject(value, p.message)
@@ -91,11 +92,18 @@ func (p *piece) choice(value []byte) error {
 func (p *piece) message(key, value []byte) error {
 	switch string(key) {
 	case "content", "reasoning", "reasoning_content", "refusal":
-		p.text = p.text || filled(value)
+		p.say(value)
 	case "tool_calls":
 		p.text = p.text || length(value) > 0
 	}
 	return nil
+}
+
+// say takes a raw value as text, if it is a string with text in it.
+func (p *piece) say(value []byte) {
+	if filled(value) {
+		p.text, p.words = true, value
+	}
 }
 
 func isNull(value []byte) bool { return string(value) == "null" }
