@@ -176,7 +176,7 @@ func (d *dispatcher) full() bool {
 // admit makes a due request one of the open ones; the lock is held.
 func (d *dispatcher) admit(m moment) *exchange {
 	q := &d.requests[m.id]
-	ex := &exchange{want: q, answer: d.session.newAnswer(), deadline: d.session.clock.now() + d.session.options.Timeout}
+	ex := &exchange{want: q, answer: d.session.newAnswer(q.OutputLen), deadline: d.session.clock.now() + d.session.options.Timeout}
 	to := m.id % len(d.session.endpoints)
 	ex.rec = Record{
 		ID: q.ID, Target: to, Session: q.Session, Turn: q.Turn, Sched: m.at,
@@ -330,13 +330,14 @@ const decodeQueue = 128
 // tickEvery is how often limits are checked and live figures shown.
 const tickEvery = 100 * time.Millisecond
 
-// newAnswer returns an empty answer, with the memory of an old one if there is.
-func (s *session) newAnswer() *response {
+// newAnswer returns an empty answer for so many tokens, with the memory of an
+// old one if there is.
+func (s *session) newAnswer(tokens int) *response {
 	r, ok := s.answers.Get().(*response)
 	if !ok {
 		r = &response{}
 	}
-	r.reset(s.options.MaxAnswer)
+	r.reset(s.options.MaxAnswer, tokens)
 	return r
 }
 
