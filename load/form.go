@@ -2,36 +2,45 @@ package load
 
 import "bytes"
 
-// form is the last event of a stream around its text. Engines repeat it from
-// chunk to chunk, and where only the text is another one, so is nothing else
-// that is read from the event.
+// form is how the last event of a stream began, up to the end of its choices
+// and around the text in them. Engines repeat that from chunk to chunk, and
+// where only the text is another one, so is nothing else that is read there.
 type form struct {
 	before, after []byte
-	piece         piece
+	piece         piece // as read so far
 }
 
 // parse reads an event as [parsePiece] does.
 func (f *form) parse(event []byte) (piece, error) {
-	if f.fits(event) {
-		return f.piece, nil
+	if end := f.fits(event); end > 0 {
+		p := f.piece
+		err := walkOn(event, end, p.member)
+		return p, err
 	}
-	p, err := parsePiece(event)
 	*f = form{}
-	if err == nil && p.text && p.words != nil {
-		start := cap(event) - cap(p.words) // both end with the same memory
-		f.before, f.after, f.piece = event[:start], event[start+len(p.words):], p
-	}
+	var p piece
+	err := walkObject(event, func(key, value []byte) error {
+		err := p.member(key, value)
+		if err == nil && p.words != nil && string(key) == "choices" {
+			start := cap(event) - cap(p.words) // all end with the same memory
+			end := cap(event) - cap(value) + len(value)
+			f.before, f.after, f.piece = event[:start], event[start+len(p.words):end], p
+		}
+		return err
+	})
 	return p, err
 }
 
-// fits reports whether an event is that of the form with another text, which
-// is not empty either.
-func (f *form) fits(event []byte) bool {
-	length := len(event) - len(f.before) - len(f.after)
-	if f.before == nil || length < len(`"x"`) || !bytes.HasSuffix(event, f.after) || !bytes.HasPrefix(event, f.before) {
-		return false
+// fits returns where the choices of an event end that begins with the form and
+// another text, which is not empty either; 0 for any other event.
+func (f *form) fits(event []byte) int {
+	if f.before == nil || !bytes.HasPrefix(event, f.before) {
+		return 0
 	}
-	words := event[len(f.before) : len(f.before)+length]
-	end, err := skipString(words, 0)
-	return err == nil && end == length && words[0] == '"'
+	words := event[len(f.before):]
+	end, err := skipValue(words, 0, 0)
+	if err != nil || !filled(words[:end]) || !bytes.HasPrefix(words[end:], f.after) {
+		return 0
+	}
+	return len(f.before) + end + len(f.after)
 }

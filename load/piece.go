@@ -34,27 +34,29 @@ const maxTokens = 1 << 30
 // parsePiece reads one object of an answer.
 func parsePiece(text []byte) (piece, error) {
 	var p piece
-	err := walkObject(text, func(key, value []byte) error {
-		switch string(key) {
-		case "choices":
-			if isNull(value) {
-				return nil
-			}
-			return walkArray(value, p.choice)
-		case "usage":
-			p.usage = parseUsage(value)
-		case "metrics":
-			p.server = vllmTimes(value)
-		case "timings":
-			p.server = llamaTimes(value)
-		case "error":
-			p.failure = !isNull(value)
-		case "object":
-			p.failure = p.failure || bytes.Equal(value, []byte(`"error"`))
-		}
-		return nil
-	})
+	err := walkObject(text, p.member)
 	return p, err
+}
+
+// member reads a member of the object.
+func (p *piece) member(key, value []byte) error {
+	switch string(key) {
+	case "choices":
+		if !isNull(value) {
+			return walkArray(value, p.choice)
+		}
+	case "usage":
+		p.usage = parseUsage(value)
+	case "metrics":
+		p.server = vllmTimes(value)
+	case "timings":
+		p.server = llamaTimes(value)
+	case "error":
+		p.failure = !isNull(value)
+	case "object":
+		p.failure = p.failure || bytes.Equal(value, []byte(`"error"`))
+	}
+	return nil
 }
 
 // choice reads an entry of choices.
