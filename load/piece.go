@@ -112,6 +112,9 @@ func isNull(value []byte) bool { return string(value) == "null" }
 
 // parseUsage reads usage; nil where it says no sound counts.
 func parseUsage(value []byte) *usage {
+	if isNull(value) {
+		return nil
+	}
 	u := &usage{Completion: -1}
 	if json.Unmarshal(value, u) != nil || u.Completion < 0 || u.Completion > maxTokens || u.Prompt < 0 || u.Prompt > maxTokens {
 		return nil
