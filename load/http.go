@@ -136,9 +136,9 @@ func (r *response) keep(p []byte, at time.Duration, read int32) error {
 }
 
 // reserve makes room for a stream whose pieces are as long as the first one,
-// within limits: what was asked for need not come.
+// and for its end, within limits: what was asked for need not come.
 func (r *response) reserve(first int) {
-	pieces := min(r.pieces, 2<<10)
+	pieces := min(r.pieces+4, 2<<10)
 	r.body = slices.Grow(r.body, pieces*min(first, keepAnswer/(2<<10)))
 	r.marks = slices.Grow(r.marks, pieces)
 }
