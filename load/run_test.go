@@ -59,6 +59,8 @@ func readErrors(tb testing.TB) []float64 {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	var late []float64
 	for i := range result.Records {
 		r := &result.Records[i]
