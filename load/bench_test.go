@@ -35,7 +35,7 @@ func BenchmarkPacing(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		undo := p.bind()
+		undo := p.Bind()
 		var late []float64
 		start := p.clock.now()
 		for k := range 3000 {
@@ -44,7 +44,7 @@ func BenchmarkPacing(b *testing.B) {
 			late = append(late, float64(p.clock.now()-due)/float64(time.Microsecond))
 		}
 		undo()
-		p.close()
+		p.Close()
 		slices.Sort(late)
 		b.ReportMetric(stat.QuantileSorted(late, 0.5), "p50-µs")
 		b.ReportMetric(stat.QuantileSorted(late, 0.99), "p99-µs")

@@ -18,6 +18,7 @@ type decoder struct {
 	before int // running usage so far
 	carry  int // tokens of chunks without text
 	usage  *usage
+	form   form
 	joined []byte
 	chunks []Chunk // gathered here, kept at their exact size
 	done   bool    // [DONE] was seen
@@ -207,7 +208,7 @@ func (d *decoder) endEvent(data []byte, at mark) *Failure {
 	case d.done:
 		return fail(FailStream, "an event follows [DONE]: %q", short(data))
 	}
-	p, err := parsePiece(data)
+	p, err := d.form.parse(data)
 	if err != nil {
 		return fail(FailStream, "an event is %v: %q", err, short(data))
 	}

@@ -83,7 +83,7 @@ func (s *session) run(ctx context.Context, schedule *workload.Schedule, hooks Ho
 	if err != nil {
 		return nil, err
 	}
-	defer pacer.close()
+	defer pacer.Close()
 	d := &dispatcher{
 		session: s, requests: schedule.Requests, pacer: pacer, finals: make(chan *exchange, decodeQueue), ended: make(chan struct{}),
 		children: map[int][]int{}, open: map[*exchange]struct{}{}, live: newLive(len(schedule.Requests)),
@@ -98,7 +98,7 @@ func (s *session) run(ctx context.Context, schedule *workload.Schedule, hooks Ho
 	others.Go(func() { d.decode(hooks.Done) })
 	others.Go(func() { d.watch(ctx, hooks.Tick, stopOverload) })
 	<-d.ended
-	pacer.wake()
+	pacer.Ring()
 	paced.Wait()
 	d.ready.stop()
 	close(d.finals)
@@ -128,7 +128,7 @@ func duration(s unit.Seconds) time.Duration { return time.Duration(float64(s) * 
 
 // pace sends what comes due until the end.
 func (d *dispatcher) pace() {
-	defer d.pacer.bind()()
+	defer d.pacer.Bind()()
 	for {
 		next := time.Duration(-1)
 		d.mu.Lock()
@@ -178,7 +178,7 @@ func (d *dispatcher) full() bool {
 // admit makes a due request one of the open ones; the lock is held.
 func (d *dispatcher) admit(m moment) *exchange {
 	q := &d.requests[m.id]
-	ex := &exchange{want: q, answer: d.session.newAnswer(), deadline: d.session.clock.now() + d.session.options.Timeout}
+	ex := &exchange{want: q, answer: d.session.newAnswer(q.OutputLen), deadline: d.session.clock.now() + d.session.options.Timeout}
 	to := m.id % len(d.session.endpoints)
 	ex.rec = Record{
 		ID: q.ID, Target: to, Session: q.Session, Turn: q.Turn, Sched: m.at,
@@ -241,7 +241,7 @@ func (d *dispatcher) follow(id int, closed time.Duration) {
 		}
 		heap.Push(&d.due, m)
 		if d.due[0] == m {
-			d.pacer.wake()
+			d.pacer.Ring()
 		}
 	}
 }
@@ -333,13 +333,14 @@ const decodeQueue = 128
 // tickEvery is how often limits are checked and live figures shown.
 const tickEvery = 100 * time.Millisecond
 
-// newAnswer returns an empty answer, with the memory of an old one if there is.
-func (s *session) newAnswer() *response {
+// newAnswer returns an empty answer for so many tokens, with the memory of an
+// old one if there is.
+func (s *session) newAnswer(tokens int) *response {
 	r, ok := s.answers.Get().(*response)
 	if !ok {
 		r = &response{}
 	}
-	r.reset(s.options.MaxAnswer)
+	r.reset(s.options.MaxAnswer, tokens)
 	return r
 }
 

@@ -49,8 +49,9 @@
 // its time, and so is its connection. Elsewhere, and for https, each connection
 // has a goroutine, with the same records. The parser is our own HTTP/1.1: no
 // proxies, no compression, redirects are refused, one request in flight per
-// connection. While requests fly the garbage collector runs half as often as
-// usual; [Run] sets it back.
+// connection. Where an event begins like the one before it, up to the text and
+// behind it, only the rest is scanned. While requests fly the garbage collector
+// runs half as often as usual; [Run] sets it back.
 //
 // # What is refused
 //

@@ -143,6 +143,7 @@ func faults() []fault {
 			return true
 		}, chunks: 1, output: 1},
 		{why: "HTTP/1.0 ends with the connection", answer: text("HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+good, false), chunks: 1, output: 1},
+		{why: "a long answer ends with the connection", answer: text("HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+event(strings.Repeat("x", 300_000))+good, false), chunks: 2, output: 1},
 		{why: "an interim answer first", answer: text("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"+sse(good), true), chunks: 1, output: 1},
 		{why: "the connection is closed between requests", answer: text(sse(good), false), chunks: 1, output: 1},
 		{why: "the server says that it will close", answer: text(strings.Replace(sse(good), "\r\n", "\r\nConnection: close\r\n", 1), false), chunks: 1, output: 1},

@@ -17,7 +17,7 @@ func FuzzResponse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, size uint8) {
 		outcome := func(step int) (stage, string, bool, int) {
 			var r response
-			r.reset(1 << 20)
+			r.reset(1<<20, 4)
 			rest, read := text, int32(0)
 			for len(rest) > 0 && r.stage != complete {
 				n := min(step, len(rest))

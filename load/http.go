@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,11 +58,12 @@ type response struct {
 	body        []byte
 	marks       []mark
 	maxBody     int
+	pieces      int // expected in a stream
 }
 
-// reset prepares for the next answer.
-func (r *response) reset(maxBody int) {
-	*r = response{line: r.line[:0], body: r.body[:0], marks: r.marks[:0], maxBody: maxBody}
+// reset prepares for the next answer, of so many pieces if it is a stream.
+func (r *response) reset(maxBody, pieces int) {
+	*r = response{line: r.line[:0], body: r.body[:0], marks: r.marks[:0], maxBody: maxBody, pieces: pieces}
 }
 
 // malformed is an answer that is not HTTP as we accept it.
@@ -96,8 +99,13 @@ func (r *response) step(p []byte, at time.Duration, read int32) (int, error) {
 		if err := r.keep(p[:n], at, read); err != nil {
 			return n, err
 		}
-		if r.remain -= int64(n); r.remain == 0 {
-			r.stage = map[stage]stage{inLength: complete, inChunk: inChunkEnd}[r.stage]
+		r.remain -= int64(n)
+		switch {
+		case r.remain > 0:
+		case r.stage == inChunk:
+			r.stage = inChunkEnd
+		default:
+			r.stage = complete
 		}
 		return n, nil
 	case inClose:
@@ -115,6 +123,9 @@ func (r *response) keep(p []byte, at time.Duration, read int32) error {
 	if len(r.body)+len(p) > r.maxBody {
 		return fmt.Errorf("%w of %d bytes", errBodyTooLarge, r.maxBody)
 	}
+	if len(r.body) == 0 && r.stage == inChunk {
+		r.reserve(len(p))
+	}
 	r.body = append(r.body, p...)
 	if last := len(r.marks) - 1; last >= 0 && r.marks[last].read == read {
 		r.marks[last].end = len(r.body)
@@ -122,6 +133,14 @@ func (r *response) keep(p []byte, at time.Duration, read int32) error {
 		r.marks = append(r.marks, mark{len(r.body), at, read})
 	}
 	return nil
+}
+
+// reserve makes room for a stream whose pieces are as long as the first one,
+// and for its end, within limits: what was asked for need not come.
+func (r *response) reserve(first int) {
+	pieces := min(r.pieces+4, 2<<10)
+	r.body = slices.Grow(r.body, pieces*min(first, keepAnswer/(2<<10)))
+	r.marks = slices.Grow(r.marks, pieces)
 }
 
 // chunkLine takes a line of the chunked framing.
@@ -136,7 +155,7 @@ func (r *response) chunkLine(p []byte) (int, error) {
 	if !ok {
 		return n, nil
 	}
-	defer func() { r.line = r.line[:0] }()
+	r.line = r.line[:0] // line may lie there; it is used before the next one comes
 	switch r.stage {
 	case inChunkEnd:
 		if len(line) > 0 {
@@ -151,19 +170,40 @@ func (r *response) chunkLine(p []byte) (int, error) {
 			r.stage = complete
 		}
 	default:
-		digits, _, _ := bytes.Cut(line, []byte{';'})
-		digits = bytes.TrimRight(digits, " \t")
-		size, err := strconv.ParseUint(string(digits), 16, 63)
-		if err != nil || len(digits) > 16 {
+		if r.remain, ok = chunkSize(line); !ok {
 			return n, malformedf("chunk size %q", short(line))
 		}
-		if r.remain = int64(size); size == 0 {
+		r.stage = inChunk
+		if r.remain == 0 {
 			r.stage = inTrailer
-		} else {
-			r.stage = inChunk
 		}
 	}
 	return n, nil
+}
+
+// chunkSize reads the hexadecimal number that a line begins with; blanks may
+// follow, and after a semicolon anything.
+func chunkSize(line []byte) (size int64, ok bool) {
+	digits := 0
+	for ; digits < len(line); digits++ {
+		value := strings.IndexByte("0123456789abcdef", line[digits]|0x20)
+		if value < 0 || line[digits] < '0' {
+			break
+		}
+		if size > math.MaxInt64>>4 {
+			return 0, false
+		}
+		size = size<<4 | int64(value)
+	}
+	for _, c := range line[digits:] {
+		if c == ';' {
+			break
+		}
+		if c != ' ' && c != '\t' {
+			return 0, false
+		}
+	}
+	return size, digits > 0 && digits <= 16
 }
 
 // takeLine gathers a line over reads; the line has no line end.

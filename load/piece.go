@@ -11,6 +11,7 @@ import (
 type piece struct {
 	choices int    // how many entries
 	text    bool   // it carries text, reasoning or a tool call
+	words   []byte // the raw text that it carries; nil for a tool call
 	tokens  int    // listed by id or log-probability; 0 where they are not
 	finish  []byte // raw finish_reason without quotes
 	usage   *usage
@@ -33,27 +34,29 @@ const maxTokens = 1 << 30
 // parsePiece reads one object of an answer.
 func parsePiece(text []byte) (piece, error) {
 	var p piece
-	err := walkObject(text, func(key, value []byte) error {
-		switch string(key) {
-		case "choices":
-			if isNull(value) {
-				return nil
-			}
-			return walkArray(value, p.choice)
-		case "usage":
-			p.usage = parseUsage(value)
-		case "metrics":
-			p.server = vllmTimes(value)
-		case "timings":
-			p.server = llamaTimes(value)
-		case "error":
-			p.failure = !isNull(value)
-		case "object":
-			p.failure = p.failure || bytes.Equal(value, []byte(`"error"`))
-		}
-		return nil
-	})
+	err := walkObject(text, p.member)
 	return p, err
+}
+
+// member reads a member of the object.
+func (p *piece) member(key, value []byte) error {
+	switch string(key) {
+	case "choices":
+		if !isNull(value) {
+			return walkArray(value, p.choice)
+		}
+	case "usage":
+		p.usage = parseUsage(value)
+	case "metrics":
+		p.server = vllmTimes(value)
+	case "timings":
+		p.server = llamaTimes(value)
+	case "error":
+		p.failure = !isNull(value)
+	case "object":
+		p.failure = p.failure || bytes.Equal(value, []byte(`"error"`))
+	}
+	return nil
 }
 
 // choice reads an entry of choices.
@@ -62,7 +65,7 @@ func (p *piece) choice(value []byte) error {
 	return walkObject(value, func(key, value []byte) error {
 		switch string(key) {
 		case "text":
-			p.text = p.text || filled(value)
+			p.say(value)
 		case "delta", "message":
 			if !isNull(value) {
 				return walkObject(value, p.message)
@@ -91,17 +94,27 @@ func (p *piece) choice(value []byte) error {
 func (p *piece) message(key, value []byte) error {
 	switch string(key) {
 	case "content", "reasoning", "reasoning_content", "refusal":
-		p.text = p.text || filled(value)
+		p.say(value)
 	case "tool_calls":
 		p.text = p.text || length(value) > 0
 	}
 	return nil
 }
 
+// say takes a raw value as text, if it is a string with text in it.
+func (p *piece) say(value []byte) {
+	if filled(value) {
+		p.text, p.words = true, value
+	}
+}
+
 func isNull(value []byte) bool { return string(value) == "null" }
 
 // parseUsage reads usage; nil where it says no sound counts.
 func parseUsage(value []byte) *usage {
+	if isNull(value) {
+		return nil
+	}
 	u := &usage{Completion: -1}
 	if json.Unmarshal(value, u) != nil || u.Completion < 0 || u.Completion > maxTokens || u.Prompt < 0 || u.Prompt > maxTokens {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -22,7 +23,7 @@ type poller struct {
 	epoll   int      // its descriptor
 	event   int
 	guard   sync.Mutex
-	sockets map[int32]*socketLink // by file descriptor
+	sockets []*socketLink // by file descriptor; nil where it is none of ours
 	closing bool
 	ended   chan struct{}
 }
@@ -50,7 +51,7 @@ func (n *network) startPoller() error {
 		_ = unix.Close(n.event)
 		return fmt.Errorf("wait for the epoll set: %w", err)
 	}
-	n.sockets, n.ended = map[int32]*socketLink{}, make(chan struct{})
+	n.sockets, n.ended = make([]*socketLink, n.event+1), make(chan struct{})
 	go n.poll(raw)
 	return nil
 }
@@ -86,9 +87,12 @@ func (n *network) adopt(c *conn, socket net.Conn) error {
 		_ = unix.Close(fd)
 		return net.ErrClosed
 	}
-	n.sockets[int32(fd)] = l
-	if err := unix.EpollCtl(n.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
-		delete(n.sockets, int32(fd))
+	if more := fd + 1 - len(n.sockets); more > 0 {
+		n.sockets = append(n.sockets, make([]*socketLink, more)...)
+	}
+	n.sockets[fd] = l
+	if err := unix.EpollCtl(n.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: arrivals, Fd: int32(fd)}); err != nil {
+		n.sockets[fd] = nil
 		_ = unix.Close(fd)
 		return fmt.Errorf("watch the connection: %w", err)
 	}
@@ -100,49 +104,46 @@ func (n *network) adopt(c *conn, socket net.Conn) error {
 func (n *network) poll(set syscall.RawConn) {
 	defer close(n.ended)
 	events := make([]unix.EpollEvent, 256)
+	links := make([]*socketLink, len(events))
 	buffer := make([]byte, readBuffer)
-	for {
-		count := 0
-		err := set.Read(func(fd uintptr) bool {
-			count = ready(fd, events)
-			return count > 0
-		})
-		for _, event := range events[:count] {
-			n.guard.Lock()
-			l := n.sockets[event.Fd]
-			n.guard.Unlock()
-			if l == nil {
-				continue // the wake-up
+	// One Read is the whole loop: between two of them an arrival could be missed.
+	_ = set.Read(func(fd uintptr) bool {
+		for {
+			count := ready(fd, events)
+			closing := n.find(events[:count], links)
+			for i, event := range events[:count] {
+				links[i].serve(event.Events, buffer)
 			}
-			if event.Events&unix.EPOLLOUT != 0 {
-				l.flush()
-			}
-			if event.Events&^unix.EPOLLOUT != 0 && !l.read(buffer) {
-				n.remove(l)
+			if closing || count < len(events) {
+				return closing
 			}
 		}
-		n.guard.Lock()
-		closing := n.closing || err != nil
-		n.guard.Unlock()
-		if closing {
-			n.abandon()
-			return
-		}
+	})
+	n.abandon()
+}
+
+// find fills in the sockets of events, nil for the wake-up, and reports whether
+// the loop is to end.
+func (n *network) find(events []unix.EpollEvent, links []*socketLink) (closing bool) {
+	n.guard.Lock()
+	defer n.guard.Unlock()
+	for i, event := range events {
+		links[i] = n.sockets[event.Fd]
 	}
+	return n.closing
 }
 
 // abandon closes all sockets.
 func (n *network) abandon() {
 	n.guard.Lock()
 	n.closing = true
-	var left []*socketLink
-	for _, l := range n.sockets {
-		left = append(left, l)
-	}
+	left := slices.Clone(n.sockets)
 	n.guard.Unlock()
 	for _, l := range left {
-		l.conn.lost(net.ErrClosed, false)
-		n.remove(l)
+		if l != nil {
+			l.conn.lost(net.ErrClosed, false)
+			n.remove(l)
+		}
 	}
 }
 
@@ -155,9 +156,9 @@ func ready(fd uintptr, events []unix.EpollEvent) int {
 	return int(count)
 }
 
-// transfer reads into or writes from p, which is not empty, without waiting.
+// transfer receives into or sends from p, which is not empty, without waiting.
 func transfer(call uintptr, fd int, p []byte) (int, error) {
-	count, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+	count, _, errno := unix.RawSyscall6(call, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -167,7 +168,7 @@ func transfer(call uintptr, fd int, p []byte) (int, error) {
 // remove closes a socket that has ended.
 func (n *network) remove(l *socketLink) {
 	n.guard.Lock()
-	delete(n.sockets, int32(l.fd))
+	n.sockets[l.fd] = nil
 	n.guard.Unlock()
 	l.conn.pool.drop(l.conn)
 	l.conn.mu.Lock() // nobody writes or shuts down from here on
@@ -185,14 +186,41 @@ type socketLink struct {
 	rest []byte // of a request larger than the socket's buffer
 }
 
-// read takes what is there with one call; false at the end of the connection.
-func (l *socketLink) read(buffer []byte) bool {
-	count, err := transfer(unix.SYS_READ, l.fd, buffer)
+// arrivals are the events that a socket is watched for: each is told once.
+const arrivals = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
+
+// serve deals with an event; a nil link is the loop's wake-up.
+func (l *socketLink) serve(events uint32, buffer []byte) {
+	if l == nil {
+		return
+	}
+	if events&unix.EPOLLOUT != 0 {
+		l.flush()
+	}
+	if events&^unix.EPOLLOUT != 0 && !l.read(buffer, events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0) {
+		l.net.remove(l)
+	}
+}
+
+// read takes what is there with one call, and asks for another event where
+// more may follow; false at the end of the connection. ended says that the end
+// has been told: the event of the last bytes is also that of the end.
+func (l *socketLink) read(buffer []byte, ended bool) bool {
+	count, err := transfer(unix.SYS_RECVFROM, l.fd, buffer)
 	at := l.net.clock.now()
 	switch {
 	case count > 0:
-		return l.conn.received(buffer[:count], at)
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		if !l.conn.received(buffer[:count], at) {
+			return false
+		}
+		if ended || count == len(buffer) {
+			l.again()
+		}
+		return true
+	case errors.Is(err, unix.EINTR):
+		l.again()
+		return true
+	case errors.Is(err, unix.EAGAIN):
 		return true
 	}
 	refused := err != nil
@@ -214,12 +242,12 @@ func (l *socketLink) send(ex *exchange) error {
 // push writes what the socket takes and asks for an event for the rest.
 func (l *socketLink) push() error {
 	for len(l.rest) > 0 {
-		count, err := transfer(unix.SYS_WRITE, l.fd, l.rest)
+		count, err := transfer(unix.SYS_SENDTO, l.fd, l.rest)
 		switch {
 		case count > 0:
 			l.rest = l.rest[count:]
 		case errors.Is(err, unix.EAGAIN):
-			return l.watch(unix.EPOLLIN | unix.EPOLLOUT)
+			return l.watch()
 		case !errors.Is(err, unix.EINTR):
 			return err
 		}
@@ -236,12 +264,25 @@ func (l *socketLink) flush() {
 	}
 	// A failure shows at the next read.
 	if l.push() == nil && len(l.rest) == 0 {
-		_ = l.watch(unix.EPOLLIN)
+		_ = l.watch()
 	}
 }
 
-func (l *socketLink) watch(events uint32) error {
-	return unix.EpollCtl(l.net.epoll, unix.EPOLL_CTL_MOD, l.fd, &unix.EpollEvent{Events: events, Fd: int32(l.fd)})
+// again has an event told once more.
+func (l *socketLink) again() {
+	l.conn.mu.Lock()
+	defer l.conn.mu.Unlock()
+	_ = l.watch() // it knows the socket
+}
+
+// watch asks for an event where something is there or comes, and for one when
+// the rest of a request can be written; the connection's lock is held.
+func (l *socketLink) watch() error {
+	event := unix.EpollEvent{Events: arrivals, Fd: int32(l.fd)}
+	if len(l.rest) > 0 {
+		event.Events |= unix.EPOLLOUT
+	}
+	return unix.EpollCtl(l.net.epoll, unix.EPOLL_CTL_MOD, l.fd, &event)
 }
 
 func (l *socketLink) idle() bool { return len(l.rest) == 0 }

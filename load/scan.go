@@ -21,7 +21,21 @@ func walkObject(text []byte, visit func(key, value []byte) error) error {
 		return errJSON
 	}
 	end, err := walkMembers(text, p, 0, visit)
-	if err == nil && skipSpace(text, end) != len(text) {
+	return atEnd(text, end, err)
+}
+
+// walkOn goes on with an object of which the members before p are known.
+func walkOn(text []byte, p int, visit func(key, value []byte) error) error {
+	p, closed, err := nextItem(text, p, '}')
+	if !closed && err == nil {
+		p, err = walkFrom(text, p, 0, visit)
+	}
+	return atEnd(text, p, err)
+}
+
+// atEnd is err, or says that something follows an object that ends at p.
+func atEnd(text []byte, p int, err error) error {
+	if err == nil && skipSpace(text, p) != len(text) {
 		return errJSON
 	}
 	return err
@@ -33,6 +47,11 @@ func walkMembers(text []byte, p, depth int, visit func(key, value []byte) error)
 	if p < len(text) && text[p] == '}' {
 		return p + 1, nil
 	}
+	return walkFrom(text, p, depth, visit)
+}
+
+// walkFrom walks the members from the one that begins at p.
+func walkFrom(text []byte, p, depth int, visit func(key, value []byte) error) (int, error) {
 	for {
 		if p >= len(text) || text[p] != '"' {
 			return p, errJSON

@@ -2,9 +2,10 @@ package mock
 
 import (
 	"container/heap"
-	"runtime"
 	"sync"
 	"time"
+
+	"github.com/llmprof/llmprof/load"
 )
 
 // appointment is something that a sequence does at a time.
@@ -42,7 +43,7 @@ func (a *agenda) Pop() any {
 // pacer is the one thread that keeps all appointments.
 type pacer struct {
 	clock clock
-	alarm *alarm
+	alarm *load.Alarm
 	keep  func(appointment)
 	done  chan struct{}
 
@@ -58,7 +59,7 @@ type pacer struct {
 const longestSleep = time.Minute
 
 func newPacer(c clock, keep func(appointment)) (*pacer, error) {
-	a, err := newAlarm()
+	a, err := load.NewAlarm()
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +80,14 @@ func (p *pacer) add(a appointment) {
 	heap.Push(&p.agenda, a)
 	if a.at < p.asleep {
 		p.asleep = 0
-		p.alarm.ring()
+		p.alarm.Ring()
 	}
 }
 
 // run works until close.
 func (p *pacer) run() {
 	defer close(p.done)
-	runtime.LockOSThread() // for good: the thread ends with its goroutine
-	p.alarm.settle()
+	defer p.alarm.Bind()()
 	for {
 		p.mu.Lock()
 		p.asleep = 0
@@ -108,7 +108,7 @@ func (p *pacer) run() {
 		}
 		left := time.Duration(p.asleep - now)
 		p.mu.Unlock()
-		p.alarm.sleep(left)
+		p.alarm.Sleep(left)
 	}
 }
 
@@ -118,11 +118,11 @@ func (p *pacer) close() {
 	first := !p.closed
 	if first {
 		p.closed = true
-		p.alarm.ring()
+		p.alarm.Ring()
 	}
 	p.mu.Unlock()
 	<-p.done
 	if first {
-		p.alarm.close()
+		p.alarm.Close()
 	}
 }
