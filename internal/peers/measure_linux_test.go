@@ -85,7 +85,7 @@ func family(role string, n int, then func([]*exec.Cmd, func()) error) error {
 	var children []*exec.Cmd
 	var inputs []interface{ Close() error }
 	for range n {
-		child := exec.Command(os.Args[0]) //nolint:noctx // ends when its input does
+		child := exec.Command(os.Args[0])
 		child.Env = append(os.Environ(), "PEERS_TEST_ROLE="+role)
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		in, err := child.StdinPipe()

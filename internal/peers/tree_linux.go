@@ -117,7 +117,7 @@ func parseStat(text []byte) (process, bool) {
 // memory is the proportional set size of a process: a page that n processes
 // share counts 1/n. It is 0 for one that has ended.
 func memory(pid int) unit.Bytes {
-	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup")) // ended: nothing
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup") // ended: nothing
 	_, after, _ := bytes.Cut(text, []byte("\nPss:"))
 	fields := bytes.Fields(after)
 	if len(fields) == 0 {

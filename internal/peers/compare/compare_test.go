@@ -48,11 +48,11 @@ func imitate(args []string) error {
 		return server.Close()
 	case args[0] == "bench": // one request, whatever was asked for
 		body := fmt.Sprintf(`{"model": %q, "prompt": "a", "max_tokens": %d, "ignore_eos": true, "stream": true}`, model, outputTokens)
-		resp, err := http.Post(args[1]+"/v1/completions", "application/json", strings.NewReader(body)) //nolint:noctx // bounded by the test's limit
+		resp, err := http.Post(args[1]+"/v1/completions", "application/json", strings.NewReader(body))
 		if err != nil {
 			return err
 		}
-		defer resp.Body.Close() //nolint:errcheck // it is read to its end
+		defer resp.Body.Close()
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (s *server) truth(ctx context.Context) ([]mock.Truth, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the server: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read to its end
+	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("ask the server: %w", err)
