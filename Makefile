@@ -21,7 +21,7 @@ FUMPT := $(TOOLS)/gofumpt-$(FUMPT_VERSION)
 
 CROSS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: help build test engines test-engines race lint fmt tidy cross nvml fuzz bench docs tools clean
+.PHONY: help build test engines test-engines peers race lint fmt tidy cross nvml fuzz bench docs tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ engines: ## install the real engines that the engine tests measure: vLLM on a CP
 test-engines: ## measure the real engines; fails where one is missing (make engines)
 	LLMPROF_ENGINES_REQUIRED=1 $(GO) test -count=1 -timeout 40m -p 1 -v -run '^TestReal' ./... 2>&1 \
 		| grep -v -e '^?' -e 'no tests to run' -e '^testing: warning' -e '^PASS$$' -e '^=== RUN'
+
+# The others are installed once, from PyPI, into the user's cache folder (7 GB,
+# 5 of them torch, which vLLM shares). Flags for the comparison: PEERSFLAGS.
+peers: build ## load one server with our client and with others in turn, and table what each costs (Linux)
+	@clients=$$(internal/peers/install.sh); \
+	$(GO) run ./internal/peers/compare $(PEERSFLAGS) llmprof=./llmprof $$clients
 
 race: ## run all tests but those of real engines under the race detector (needs a C compiler)
 	LLMPROF_ENGINES=none CGO_ENABLED=1 $(GO) test -race -timeout 30m $(TESTFLAGS) ./...
