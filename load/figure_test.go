@@ -208,6 +208,23 @@ func TestGate(t *testing.T) {
 			r.Schedule.Requests[i].At, r.Records[i].Sched, r.Records[i].Send = 0, 0, 0
 		}
 	}
+	// A closed loop of 100 clients that ask together once a second.
+	closed := func(r *Result) {
+		for i := range r.Records {
+			at := time.Duration(i/100) * time.Second
+			rec := streamed(at, at, at+20*ms, at+30*ms)
+			rec.ID, rec.Forced, rec.Asked = i, true, 2
+			r.Records[i], r.Schedule.Requests[i].At = rec, 0
+			if i >= 100 {
+				r.Schedule.Requests[i].After = &workload.Dependency{Request: workload.AnyRequest}
+			}
+		}
+	}
+	begin := func(r *Result) {
+		for i := range 100 {
+			r.Records[i].Send += 8 * ms
+		}
+	}
 	usage := func(tokens int) Count { return Count{tokens, FromUsage} }
 	for _, test := range []struct {
 		why    string
@@ -217,6 +234,9 @@ func TestGate(t *testing.T) {
 		{"nothing is wrong", func(*Result) {}, Valid},
 		{"3 % sent late", each(0.03, func(r *Record) { r.Send += ms }), Degraded},
 		{"3 % sent very late", each(0.03, func(r *Record) { r.Send += 10 * ms }), Invalid},
+		{"clients that begin at once are late at their begin alone", func(r *Result) { closed(r); begin(r) }, Valid},
+		{"all at once in an open loop", begin, Invalid},
+		{"a closed loop that is late throughout", func(r *Result) { closed(r); each(0.03, func(r *Record) { r.Send += 10 * ms })(r) }, Invalid},
 		{"a busy client", func(r *Result) { r.Machine.CPUSeconds = new(0.7 * 2 * r.Elapsed.Seconds()) }, Degraded},
 		{"a client at its limit", func(r *Result) { r.Machine.CPUSeconds = new(0.9 * 2 * r.Elapsed.Seconds()) }, Invalid},
 		{"CPU time is not known", func(r *Result) { r.Machine.CPUSeconds = nil }, Valid},
