@@ -88,10 +88,11 @@ func (a *app) profileWorkload(ctx context.Context, f *profileWorkloadFlags) (fau
 		}
 	}
 	w.meter.end()
-	if err != nil {
+	if err != nil && len(w.document.Results) == 0 {
 		return err
 	}
-	if err := a.write(w.document, report.WorkloadTables(w.document)...); err != nil {
+	// What is done is shown all the same.
+	if err := errors.Join(err, a.write(w.document, report.WorkloadTables(w.document)...)); err != nil {
 		return err
 	}
 	return w.verdict()

@@ -20,6 +20,7 @@ import (
 	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/format/vllmbench"
 	"github.com/llmprof/llmprof/internal/enginetest"
+	"github.com/llmprof/llmprof/internal/peers"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
 )
@@ -42,11 +43,11 @@ func TestRealBench(t *testing.T) {
 	shape := []string{"--max-concurrency", "4", "--num-prompts", "60", "--random-input-len", "64", "--random-output-len", "16", "--random-prefix-len", "96", "--seed", "3"}
 
 	out := t.TempDir()
-	text := command(t, append([]string{
-		"bench", at.URL, "--json", "-o", out, "--token-low", strconv.Itoa(at.TokenLow), "--token-high", strconv.Itoa(at.TokenHigh), "--token-chunks", "--metrics-interval", "200ms",
-	}, shape...)...)
+	text, ours := client(t, exec.CommandContext(t.Context(), built(t), append([]string{
+		"bench", at.URL, "--json", "-q", "-o", out, "--token-low", strconv.Itoa(at.TokenLow), "--token-high", strconv.Itoa(at.TokenHigh), "--token-chunks",
+	}, shape...)...))
 	var d report.BenchDocument
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
+	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
 	w, s := d.Whole, d.ServerWhole
@@ -87,7 +88,7 @@ func TestRealBench(t *testing.T) {
 		t.Errorf("run.llmprof holds %d requests, %d windows of the server: %v", len(requests), len(says), warnings)
 	}
 
-	theirs := vllmClient(t, program, dir, at, shape)
+	theirs, used := vllmClient(t, program, dir, at, shape)
 	if theirs.Completed == nil || *theirs.Completed != 60 {
 		t.Errorf("vllm bench serve: %v of 60 requests", value(theirs.Completed))
 	}
@@ -95,7 +96,30 @@ func TestRealBench(t *testing.T) {
 	if ttft == nil || tpot == nil {
 		t.Fatal("vllm bench serve says no TTFT or TPOT")
 	}
-	t.Logf("TTFT mean ms: ours %.2f, vllm bench serve %.2f; TPOT %.3f, %.3f; our CPU %.1f µs a token", *w.TTFT.Mean, *ttft.Mean*1e3, *w.TPOT.Mean, *tpot.Mean*1e3, *d.CPUPerToken)
+	t.Logf("TTFT mean ms: ours %.2f, vllm bench serve %.2f; TPOT %.3f, %.3f", *w.TTFT.Mean, *ttft.Mean*1e3, *w.TPOT.Mean, *tpot.Mean*1e3)
+	t.Logf("whole client: ours %.3f s of CPU, %.0f MB; vllm bench serve %.3f s, %.0f MB", ours.CPU.Seconds(), float64(ours.Peak)/1e6, used.CPU.Seconds(), float64(used.Peak)/1e6)
+}
+
+// built is llmprof as a program of its own.
+func built(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "llmprof")
+	if text, err := exec.CommandContext(t.Context(), "go", "build", "-o", name, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return name
+}
+
+// client runs a load generator and returns what it prints and takes.
+func client(t *testing.T, cmd *exec.Cmd) ([]byte, peers.Usage) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	used, err := peers.Measure(cmd)
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes(), used
 }
 
 // value is a figure for messages.
@@ -106,8 +130,8 @@ func value[T any](v *T) any {
 	return *v
 }
 
-// vllmClient is what vllm bench serve says of the same load.
-func vllmClient(t *testing.T, program, dir string, at engine.Endpoint, shape []string) vllmbench.Serve {
+// vllmClient is what vllm bench serve says of the same load, and what it takes.
+func vllmClient(t *testing.T, program, dir string, at engine.Endpoint, shape []string) (vllmbench.Serve, peers.Usage) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "serve.json")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -117,9 +141,7 @@ func vllmClient(t *testing.T, program, dir string, at engine.Endpoint, shape []s
 		"--save-result", "--save-detailed", "--result-filename", name,
 	}, shape...)...)
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "OMP_NUM_THREADS=1")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("vllm bench serve: %v\n%s", err, text)
-	}
+	_, used := client(t, cmd)
 	file, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +151,7 @@ func vllmClient(t *testing.T, program, dir string, at engine.Endpoint, shape []s
 	if err != nil || len(runs) != 1 {
 		t.Fatalf("%d runs, %v, %v", len(runs), warnings, err)
 	}
-	return runs[0]
+	return runs[0], used
 }
 
 var (
