@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/llmprof/llmprof/deploy"
+	"github.com/llmprof/llmprof/engine"
+	"github.com/llmprof/llmprof/engine/vllm"
+	"github.com/llmprof/llmprof/load"
+	"github.com/llmprof/llmprof/load/metrics"
+	"github.com/llmprof/llmprof/measure/serving"
+)
+
+// workloadServer is a server that cells are measured on.
+type workloadServer struct {
+	opts    serving.Options
+	facts   engine.Facts
+	session engine.Session // nil for one of others
+	asked   deploy.Config
+	on      *serving.Experiment
+}
+
+func (s *workloadServer) close() error {
+	if s == nil {
+		return nil
+	}
+	if s.on != nil {
+		s.on.Close()
+	}
+	if s.session == nil {
+		return nil
+	}
+	return s.session.Close()
+}
+
+// start starts a server for all cells of a block size, or looks at the one that
+// runs.
+func (w *workloadRun) start(ctx context.Context, size int) (*workloadServer, error) {
+	f := w.f
+	s := &workloadServer{opts: serving.Options{
+		Warmup: f.warmup, Runs: f.runs, Steps: f.steps, Seed: uint64(f.seed), Timeout: f.taskTimeout,
+		Source: w.sampling.Source, Keep: w.sampling.Keep, Every: f.every,
+	}}
+	s.opts.Progress = func(p serving.Progress) { w.meter.line(w.progress(p), false, time.Now()) }
+	begin := w.launch
+	if f.url != "" {
+		begin = w.join
+	}
+	err := begin(ctx, s, size)
+	if err == nil {
+		s.on, err = serving.Open(ctx, s.opts)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// launch starts a server.
+func (w *workloadRun) launch(ctx context.Context, s *workloadServer, size int) error {
+	setup := w.f.ask(w.setup, size)
+	s.asked = setup.Deploy
+	w.app.log().Info(fmt.Sprintf("starting %s on %s", w.driver.Name(), w.where))
+	session, err := w.driver.Start(ctx, w.where, setup)
+	if err != nil {
+		return err
+	}
+	s.session = session
+	server, ok := session.(engine.Serving)
+	if !ok {
+		return fmt.Errorf("%s has no server that clients can ask", w.driver.Name())
+	}
+	s.facts = session.Facts()
+	w.app.warn(s.facts.Warnings...)
+	s.take(server.Endpoint(), server)
+	s.opts.Target.TokenChunks = !setup.LoadWeights
+	d := s.facts.Deploy
+	s.opts.Seats, s.opts.Budget, s.opts.PrefixCaching = d.MaxNumSeqs, d.MaxNumBatchedTokens, d.PrefixCaching
+	return nil
+}
+
+// take fills in what an engine's session says.
+func (s *workloadServer) take(e engine.Endpoint, log engine.Serving) {
+	s.opts.Target = load.Target{URL: e.URL, Model: e.Model, Engine: load.VLLM, TokenLow: e.TokenLow, TokenHigh: e.TokenHigh, APIKey: os.Getenv("OPENAI_API_KEY")}
+	s.opts.Metrics, s.opts.Log = &metrics.Server{URL: e.URL, Header: bearer(s.opts.Target.APIKey)}, log
+	s.opts.BlockSize, s.opts.MaxModelLen, s.opts.KVTokens = s.facts.Deploy.BlockSize, s.facts.MaxModelLen, s.facts.MaxTokens
+}
+
+// bearer is the header of an API key; empty without one.
+func bearer(key string) http.Header {
+	h := http.Header{}
+	if key != "" {
+		h.Set("Authorization", "Bearer "+key)
+	}
+	return h
+}
+
+// join looks at a server that runs.
+func (w *workloadRun) join(ctx context.Context, s *workloadServer, size int) error {
+	f := w.f
+	t := load.Target{URL: f.url, Model: f.model, APIKey: os.Getenv("OPENAI_API_KEY"), TokenLow: f.low, TokenHigh: f.high, TokenChunks: f.tokenChunks}
+	about, err := load.About(ctx, t)
+	if err != nil {
+		return err
+	}
+	if t.Model == "" {
+		t.Model = about.Model
+	}
+	w.model, t.Engine = t.Model, about.Engine
+	s.facts = engine.Facts{Engine: string(about.Engine), Deploy: deploy.Config{Model: t.Model, Engine: string(about.Engine), MaxModelLen: about.MaxModelLen}}
+	if f.serverLog != "" {
+		session, err := (&vllm.Server{
+			URL: f.url, APIKey: t.APIKey, OpenLog: func(context.Context) (io.ReadCloser, error) { return follow(f.serverLog) },
+		}).Start(ctx, w.where, engine.Setup{Model: f.model, Seed: f.seed})
+		if err != nil {
+			return err
+		}
+		s.session, s.facts = session, session.Facts()
+		s.opts.Log, _ = session.(engine.Serving)
+	}
+	s.opts.Target, s.opts.MaxModelLen = t, about.MaxModelLen
+	s.opts.Seats, s.opts.Budget = f.seats.values[0], f.maxBatchedTokens.values[0]
+	s.opts.BlockSize, s.opts.KVTokens = s.facts.Deploy.BlockSize, s.facts.MaxTokens
+	server := metrics.Server{URL: f.url, Header: bearer(t.APIKey)}
+	watcher, err := metrics.Watch(ctx, server, time.Hour)
+	if err != nil {
+		w.app.warn("the server's own metrics are not read: " + err.Error())
+	} else {
+		s.opts.Metrics = &server
+		if c := watcher.Cache(); c != nil {
+			s.opts.BlockSize, s.opts.KVTokens = c.BlockSize, int(c.Tokens)
+		}
+		watcher.Stop()
+	}
+	if s.opts.BlockSize == 0 {
+		s.opts.BlockSize = size
+	}
+	if s.opts.BlockSize == 0 {
+		return usage("--block-size says it", "the server at %s does not say how many tokens a KV block holds", f.url)
+	}
+	s.facts.Deploy.BlockSize = s.opts.BlockSize
+	if t.Engine == load.OpenAI {
+		w.app.warn("the server takes no token ids as far as it tells: prompts are words, and C and M × block size hold only about")
+	}
+	return nil
+}
