@@ -62,19 +62,12 @@ func About(ctx context.Context, t Target) (Facts, error) {
 	if err != nil {
 		return Facts{}, &AboutError{place.redacted(t.URL), err}
 	}
-	for name, value := range t.Headers {
-		request.Header.Set(name, value)
+	client, header, err := t.HTTP()
+	if err != nil {
+		return Facts{}, &AboutError{place.redacted(t.URL), err}
 	}
-	if t.APIKey != "" {
-		request.Header.Set("Authorization", "Bearer "+t.APIKey)
-	}
-	var settings *tls.Config
-	if address.Scheme == "https" {
-		if settings, err = t.TLS.config(address.Hostname()); err != nil {
-			return Facts{}, &AboutError{place.redacted(t.URL), err}
-		}
-	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: settings, DisableKeepAlives: true}}
+	request.Header = header
+	defer client.CloseIdleConnections()
 	answer, err := client.Do(request)
 	if err != nil {
 		return Facts{}, &AboutError{place.redacted(t.URL), err}
@@ -126,4 +119,27 @@ func factsOf(server string, text []byte) (Facts, error) {
 		return f, &AboutError{server, fmt.Errorf("it names no model")}
 	}
 	return f, nil
+}
+
+// HTTP is a client for what else is asked of the server, with the target's
+// certificates, and the headers that go with every request.
+func (t Target) HTTP() (*http.Client, http.Header, error) {
+	place, err := t.place()
+	if err != nil {
+		return nil, nil, err
+	}
+	header := http.Header{}
+	for name, value := range t.Headers {
+		header.Set(name, value)
+	}
+	if t.APIKey != "" {
+		header.Set("Authorization", "Bearer "+t.APIKey)
+	}
+	var settings *tls.Config
+	if place.Scheme == "https" {
+		if settings, err = t.TLS.config(place.Hostname()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: settings, IdleConnTimeout: time.Minute}}, header, nil
 }

@@ -11,7 +11,8 @@ import (
 type Workload struct {
 	// Type is what ran together: [Prefill], [Decode], or [Mixed] for as many
 	// requests of each. Side is whose times the point's samples are, [Prefill] or
-	// [Decode]; of a prefill they are TTFTs, of a decode gaps between tokens.
+	// [Decode]; of a prefill they are TTFTs, of a decode the mean time of a token
+	// of each request.
 	Type string `json:"type"`
 	Side string `json:"side"`
 	// NewTokens (C) are computed for each request on top of CachedBlocks (M)
@@ -25,8 +26,8 @@ type Workload struct {
 	// counted runs.
 	OutputLen int `json:"output_len"`
 	Runs      int `json:"runs"`
-	// Slowdown is the mean time of this side beside the other one over its mean
-	// time alone, a ratio; nil where it was not mixed.
+	// Slowdown is the mean time of this side beside the other one over that
+	// without it, a ratio; nil where it was not mixed.
 	Slowdown *float64 `json:"slowdown,omitempty"`
 }
 

@@ -30,11 +30,14 @@ type WorkloadResult struct {
 	PrefillLatencies []float64 `json:"prefill_latencies"`
 	DecodeLatencies  []float64 `json:"decode_latencies"`
 	TotalLatencies   []float64 `json:"total_latencies"`
-	// TokensPerSecond are computed tokens, new ones of prompts and those put out,
-	// over the measured parts of the counted runs; RequestsPerSecond requests over
-	// the whole of these runs.
+	// TokensPerSecond are new tokens of prompts and those put out, and
+	// RequestsPerSecond requests, over the whole of the counted runs.
 	TokensPerSecond   *float64 `json:"tokens_per_second"`
 	RequestsPerSecond *float64 `json:"requests_per_second"`
+	// PartTokensPerSecond are those computed in the measured parts of the runs over
+	// their time: of a prefill new tokens of prompts until the last first token, of
+	// a decode tokens out while all requests decode, of both together both.
+	PartTokensPerSecond *float64 `json:"measured_tokens_per_second"`
 	// GPUMemoryUsage and CPUMemoryUsage are the most in use, in 10^6 bytes.
 	GPUMemoryUsage *float64 `json:"gpu_memory_usage"`
 	CPUMemoryUsage *float64 `json:"cpu_memory_usage"`
@@ -58,21 +61,26 @@ type WorkloadResult struct {
 	TPOT load.Figure `json:"tpot_ms"`
 	ITL  load.Figure `json:"itl_ms"`
 	E2EL load.Figure `json:"e2el_ms"`
-	// Alone are the sides of a mixed cell measured by themselves, and Slowdown the
-	// ratio of the mean beside the other to that alone.
+	// Alone are the sides of a mixed cell measured by themselves, Before the decodes
+	// of the mixed runs just before the prefills come. Slowdown is the mean of the
+	// prefills over that alone, and of the decodes over that before.
 	Alone    *WorkloadSides `json:"alone,omitempty"`
+	Before   *load.Figure   `json:"decode_before_ms,omitempty"`
 	Slowdown *WorkloadRatio `json:"slowdown,omitempty"`
 	// PrefixTokens is the proof that the cached prefixes were found.
 	PrefixTokens WorkloadProof `json:"cached_prefix"`
 	// KVCacheUsage is the largest share in use, 0..1.
-	KVCacheUsage *float64          `json:"kv_cache_usage"`
+	KVCacheUsage *float64 `json:"kv_cache_usage"`
+	// Power is the mean of all devices together in watts.
+	Power *float64 `json:"power_w"`
 	Metrics      SchedulingMetrics `json:"scheduling_metrics"`
 	NotMeasured  []serving.Missing `json:"not_measured"`
 	Warnings     []string          `json:"warnings,omitempty"`
 }
 
-// WorkloadConfig is what was asked for, in the schedule planner's keys; what was
-// left to the engine is null.
+// WorkloadConfig is how the cell was measured, in the schedule planner's keys: what
+// was asked for, and where nothing was, what the engine says; null where it says
+// nothing.
 type WorkloadConfig struct {
 	C                    int      `json:"C"`
 	M                    int      `json:"M"`
@@ -111,23 +119,24 @@ type WorkloadProof struct {
 	By    string `json:"by,omitempty"`
 }
 
-// SchedulingMetrics are lists with an entry a step or a run, in the keys of the
-// schedule planner's analysis. Times are in milliseconds, memory in 10^6 bytes,
+// SchedulingMetrics are lists with an entry a step or a run, or one of all runs, in
+// the keys of the schedule planner's analysis. Times are in milliseconds, memory in 10^6 bytes,
 // shares 0..1; nil is not measured.
 type SchedulingMetrics struct {
 	PrefillCompute    []float64 `json:"prefill_compute_time"`   // steps, ms
 	DecodeCompute     []float64 `json:"decode_compute_time"`    // steps, ms
 	Overhead          []float64 `json:"scheduling_overhead"`    // ms
 	Allocation        []float64 `json:"memory_allocation_time"` // ms
-	GPUMemory         []float64 `json:"gpu_memory_usage"`       // 10^6 bytes
-	CPUMemory         []float64 `json:"cpu_memory_usage"`       // 10^6 bytes
-	GPUUtilization    []float64 `json:"gpu_utilization"`        // %
-	BatchEfficiency   []float64 `json:"batch_efficiency"`       // steps, share
+	GPUMemory         []float64 `json:"gpu_memory_usage"`       // most of all runs, 10^6 bytes
+	CPUMemory         []float64 `json:"cpu_memory_usage"`       // most of all runs, 10^6 bytes
+	GPUUtilization    []float64 `json:"gpu_utilization"`        // mean of all runs, %
+	BatchEfficiency   []float64 `json:"batch_efficiency"`       // steps, share of what could be computed
+	BudgetUse         []float64 `json:"budget_use"`             // steps, share of max_num_batched_tokens
 	CacheHitRate      []float64 `json:"cache_hit_rate"`         // runs, share
 	Preemptions       *float64  `json:"preemption_count"`       // count
 	Swaps             *float64  `json:"swap_count"`             // count
 	Waiting           []float64 `json:"waiting_queue_size"`     // runs, largest
-	Running           []float64 `json:"running_queue_size"`     // steps or runs
+	Running           []float64 `json:"running_queue_size"`     // steps; without a log runs, largest
 	Swapped           []float64 `json:"swapped_queue_size"`     // requests
 	TokensPerSecond   []float64 `json:"tokens_per_second"`      // runs
 	RequestsPerSecond []float64 `json:"requests_per_second"`    // runs
@@ -179,6 +188,7 @@ func Workload(r *serving.Result, run WorkloadRun) WorkloadResult {
 	if r.Cell.Type == profile.Mixed {
 		aloneP, aloneD := r.Side(r.Prefill, profile.Prefill), r.Side(r.Decode, profile.Decode)
 		d.Alone = &WorkloadSides{sideFigure(aloneP), sideFigure(aloneD)}
+		d.Before = new(load.NewFigure(milliseconds(decode.Before)))
 		d.Slowdown = &WorkloadRatio{serving.Slowdown(prefill, aloneP), serving.Slowdown(decode, aloneD)}
 	}
 	d.PrefixTokens.Asked, d.PrefixTokens.Found, d.PrefixTokens.By = r.Proof()
@@ -200,7 +210,7 @@ func workloadConfig(r *serving.Result, run WorkloadRun) WorkloadConfig {
 	c := WorkloadConfig{
 		C: r.Cell.NewTokens, M: r.Cell.CachedBlocks, B: r.Cell.Requests, BlockSize: r.Cell.BlockSize, NumWarmup: run.Warmup, NumMeasurements: run.Runs,
 		MaxModelLen: some(cmp.Or(run.Asked.MaxModelLen, run.Ran.MaxModelLen)), ChunkedPrefill: run.Asked.ChunkedPrefill,
-		MaxNumBatchedTokens: some(run.Asked.MaxNumBatchedTokens), MaxNumSeqs: some(run.Asked.MaxNumSeqs), MaxNumPartialPrefill: some(run.MaxPartialPrefills),
+		MaxNumBatchedTokens: some(cmp.Or(run.Asked.MaxNumBatchedTokens, run.Ran.MaxNumBatchedTokens)), MaxNumSeqs: some(cmp.Or(run.Asked.MaxNumSeqs, run.Ran.MaxNumSeqs)), MaxNumPartialPrefill: some(run.MaxPartialPrefills),
 		SaveResults: run.ResultsFile != "", ResultsFile: run.ResultsFile,
 	}
 	if c.ChunkedPrefill == nil {
@@ -233,7 +243,7 @@ func sideFigure(s *serving.Side) load.Figure {
 
 // rates fills in what is counted over time.
 func (d *WorkloadResult) rates(p *serving.Phase, prefill, decode *serving.Side) {
-	tokens, part, whole, requests := 0, 0.0, 0.0, 0
+	tokens, part, whole, requests, all := 0, 0.0, 0.0, 0, 0
 	for _, s := range []*serving.Side{prefill, decode} {
 		if s != nil {
 			tokens, part = tokens+s.Tokens, s.Seconds
@@ -255,6 +265,7 @@ func (d *WorkloadResult) rates(p *serving.Phase, prefill, decode *serving.Side) 
 				out += c.C + run.Decode[j].Output.Tokens
 			}
 			d.Metrics.TokensPerSecond = append(d.Metrics.TokensPerSecond, float64(out)/took)
+			all += out
 		}
 		if s := run.Server; s != nil {
 			if s.HitRate != nil {
@@ -263,13 +274,16 @@ func (d *WorkloadResult) rates(p *serving.Phase, prefill, decode *serving.Side) 
 			if s.Waiting != nil {
 				d.Metrics.Waiting = append(d.Metrics.Waiting, s.Waiting.Max)
 			}
+			if s.Running != nil && len(run.Steps) == 0 {
+				d.Metrics.Running = append(d.Metrics.Running, s.Running.Max)
+			}
 		}
 	}
 	if part > 0 {
-		d.TokensPerSecond = new(float64(tokens) / part)
+		d.PartTokensPerSecond = new(float64(tokens) / part)
 	}
 	if whole > 0 {
-		d.RequestsPerSecond = new(float64(requests) / whole)
+		d.TokensPerSecond, d.RequestsPerSecond = new(float64(all)/whole), new(float64(requests)/whole)
 	}
 }
 
@@ -292,7 +306,7 @@ func (d *WorkloadResult) steps(prefill, decode *serving.Side) {
 				m.DecodeCompute = append(m.DecodeCompute, step.Seconds*1e3)
 			}
 		}
-		m.BatchEfficiency = append(m.BatchEfficiency, s.Efficiency...)
+		m.BatchEfficiency, m.BudgetUse = append(m.BatchEfficiency, s.Efficiency...), append(m.BudgetUse, s.BudgetUse...)
 	}
 	if n > 0 {
 		d.AvgBatchSize, d.AvgTokensPerBatch = new(float64(requests)/float64(n)), new(float64(tokens)/float64(n))
@@ -312,6 +326,7 @@ func (d *WorkloadResult) devices(s *serving.Devices, cpu bool) {
 			d.GPUMemoryUsage, d.Metrics.GPUMemory = &mb, []float64{mb}
 		}
 	}
+	d.Power = s.Power
 	if s.Utilization != nil && !cpu {
 		d.Metrics.GPUUtilization = []float64{*s.Utilization * 100}
 	}

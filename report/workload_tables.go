@@ -15,7 +15,7 @@ func WorkloadTables(d WorkloadDocument) []Table {
 		{Name: "TTFT p95", Key: "ttft_p95_ms", Idle: idle("–")},
 		{Name: "TPOT mean ms", Key: "tpot_mean_ms", Idle: idle("–")},
 		{Name: "TPOT p95", Key: "tpot_p95_ms", Idle: idle("–")},
-		{Name: "tok/s", Key: "tokens_per_second"},
+		{Name: "tok/s", Key: "measured_tokens_per_second"},
 		{Name: "prefill slowed", Key: "prefill_slowdown", Idle: idle("–")},
 		{Name: "decode slowed", Key: "decode_slowdown", Idle: idle("–")},
 		{Name: "cached, found", Key: "cached_tokens_found"},
@@ -81,7 +81,7 @@ func (d *WorkloadResult) row() []Cell {
 	if list := d.Metrics.BatchEfficiency; len(list) > 0 {
 		efficiency = Fixed(stat.Mean(list), 3)
 	}
-	return append(d.cells(), known(2, d.TTFT.Mean), known(2, d.TTFT.P95), known(2, d.TPOT.Mean), known(2, d.TPOT.P95), known(1, d.TokensPerSecond),
+	return append(d.cells(), known(2, d.TTFT.Mean), known(2, d.TTFT.P95), known(2, d.TPOT.Mean), known(2, d.TPOT.P95), known(1, d.PartTokensPerSecond),
 		times(slow.Prefill), times(slow.Decode), found, Whole(d.PrefixTokens.Asked), known(3, d.KVCacheUsage), efficiency, known(0, d.Metrics.Preemptions))
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,7 +149,12 @@ func (a *app) bench(ctx context.Context, urls []string, f *benchFlags) error {
 // runBench runs a load while it shows it and reads the server's metrics; the
 // watcher is nil where there are none.
 func (a *app) runBench(ctx context.Context, targets []load.Target, s *workload.Schedule, f *benchFlags) (*load.Result, *metrics.Watcher, error) {
-	watcher := a.watch(ctx, targets[0], f)
+	var watcher *metrics.Watcher
+	if len(targets) == 1 {
+		watcher = a.watch(ctx, targets[0], f)
+	} else if !f.noMetrics {
+		a.log().Info("the servers' own metrics are not read: there are several")
+	}
 	live := a.newBenchLive(benchSeen{open: s.Open()}, watcher)
 	result, err := load.Run(ctx, targets, load.Options{
 		Schedule: s, MaxConcurrency: f.held(s), Warmup: f.warmup, Timeout: f.timeout, StopOverload: f.overload,
@@ -204,16 +208,22 @@ func (a *app) watch(ctx context.Context, t load.Target, f *benchFlags) *metrics.
 	if f.noMetrics {
 		return nil
 	}
-	server := metrics.Server{URL: t.URL, Header: http.Header{}}
-	if t.APIKey != "" {
-		server.Header.Set("Authorization", "Bearer "+t.APIKey)
+	server, err := metricsOf(t)
+	var w *metrics.Watcher
+	if err == nil {
+		w, err = metrics.Watch(context.WithoutCancel(ctx), server, f.metricsInterval)
 	}
-	w, err := metrics.Watch(context.WithoutCancel(ctx), server, f.metricsInterval)
 	if err != nil {
 		a.log().Info("the server's own metrics are not read: " + err.Error())
 		return nil
 	}
 	return w
+}
+
+// metricsOf is where a target publishes its metrics, asked as the target is.
+func metricsOf(t load.Target) (metrics.Server, error) {
+	client, header, err := t.HTTP()
+	return metrics.Server{URL: t.URL, Header: header, Client: client}, err
 }
 
 // windowsOf are the server's figures of both windows.

@@ -160,6 +160,10 @@ func (a *app) usePreset(f *profileWorkloadFlags) error {
 		return usage("did you mean "+strings.Join(catalog.Nearest(f.preset, strings.Split(presetNames(), ", "), 1), ", ")+"?", "unknown --preset %q: want one of %s", f.preset, presetNames())
 	}
 	p := presets()[i]
+	sizes := 4 // C, M, B and the block size; a running server has decided the rest
+	if f.url == "" && f.server == "" {
+		sizes = 6
+	}
 	for _, v := range []struct {
 		flag  string
 		field *counts
@@ -171,10 +175,14 @@ func (a *app) usePreset(f *profileWorkloadFlags) error {
 		{"block-size", &f.blockSize, p.block},
 		{"max-num-batched-tokens", &f.maxBatchedTokens, p.tokens},
 		{"max-num-seqs", &f.seats, p.seats},
-	} {
+	}[:sizes] {
 		if !f.changed(v.flag) {
 			v.field.values = []int{v.value}
 		}
+	}
+	if sizes == 4 {
+		a.warn("preset " + p.name + ": the running server has decided all but C, M, B and the block size")
+		return nil
 	}
 	if !f.changed("enable-chunked-prefill") && !f.changed("no-enable-chunked-prefill") {
 		f.chunked, f.noChunked = p.chunked, !p.chunked
@@ -229,7 +237,15 @@ func (f *profileWorkloadFlags) validate() error {
 	case f.low < 0 || f.high < 0 || f.high > 0 && f.high <= f.low:
 		return usage("for example --token-low 100 --token-high 30000", "--token-low %d, --token-high %d: want a rising range", f.low, f.high)
 	}
-	if f.name != "" && f.name != "vllm" {
+	for _, name := range []string{"clock", "free-within"} {
+		if f.changed(name) {
+			return usage("leave it out", "--%s means nothing to profile workload", name)
+		}
+	}
+	for _, axis := range []*counts{&f.c, &f.m, &f.b, &f.blockSize} {
+		axis.values = eachOnce(axis.values)
+	}
+	if f.name != "" && f.name != "vllm" && f.url == "" {
 		return usage("start its server yourself, with the settings to measure, and give its --url", "profile workload starts vLLM servers, and no %s", f.name)
 	}
 	if f.url != "" {
@@ -240,12 +256,23 @@ func (f *profileWorkloadFlags) validate() error {
 	return f.samplerFlags.validate()
 }
 
+// eachOnce are values without their repetitions.
+func eachOnce(values []int) []int {
+	var out []int
+	for _, v := range values {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // decided refuses what a server that runs has decided already.
 func (f *profileWorkloadFlags) decided() error {
 	for _, name := range []string{
 		"max-model-len", "enable-chunked-prefill", "no-enable-chunked-prefill", "scheduling-policy",
 		"gpu-memory-utilization", "dtype", "tensor-parallel-size", "pipeline-parallel-size", "weights", "program", "image", "engine-arg", "engine-env",
-		"threads", "device", "enforce-eager", "cuda-graphs", "max-num-partial-prefills", "place",
+		"threads", "device", "engine", "enforce-eager", "cuda-graphs", "max-num-partial-prefills", "place",
 	} {
 		if f.changed(name) {
 			return usage("leave it out, or let llmprof start a server: without --url", "--%s is the running server's to decide", name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ type workloadRun struct {
 	document report.WorkloadDocument
 	meter    *meter
 	points   map[int]bool // files of this run, by block size
+	total    int          // cells
 }
 
 func (a *app) profileWorkload(ctx context.Context, f *profileWorkloadFlags) (fault error) {
@@ -62,6 +64,10 @@ func (a *app) profileWorkload(ctx context.Context, f *profileWorkloadFlags) (fau
 		}
 	}
 	w.meter.end()
+	if f.results != "" && len(w.document.Results) == 1 {
+		err = errors.Join(err, writeFile(f.results, func(out io.Writer) error { return report.JSON(out, w.document.Results[0]) }))
+		w.wrote(f.results)
+	}
 	if err != nil && len(w.document.Results) == 0 {
 		return err
 	}
@@ -142,11 +148,20 @@ func (w *workloadRun) folder() error {
 		}
 		f.out = "workload_" + fileName(name)
 	}
-	count := len(f.c.values) * len(f.m.values) * len(f.b.values) * max(len(f.blockSize.values), 1)
-	if f.results != "" && count > 1 {
-		return usage("-o FOLDER holds a file for each", "--results-file takes one cell, and there are %d", count)
+	w.total = len(f.c.values) * len(f.m.values) * len(f.b.values) * max(len(f.blockSize.values), 1)
+	if f.results != "" && w.total > 1 {
+		return usage("-o FOLDER holds a file for each", "--results-file takes one cell, and there are %d", w.total)
 	}
-	w.document = report.WorkloadDocument{Head: report.NewHead("workload", version()), Place: w.where.String(), Results: []report.WorkloadResult{}, Asked: w.asked()}
+	if f.results != "" {
+		if err := (&outputFlags{overwrite: true}).free(f.results); err != nil {
+			return err
+		}
+	}
+	at := w.where.String()
+	if f.url != "" {
+		at = f.url
+	}
+	w.document = report.WorkloadDocument{Head: report.NewHead("workload", version()), Place: at, Results: []report.WorkloadResult{}, Asked: w.asked()}
 	name := filepath.Join(f.out, workloadFile)
 	text, err := os.ReadFile(name)
 	switch {
@@ -158,7 +173,7 @@ func (w *workloadRun) folder() error {
 	case err != nil:
 		return fileError("read", name, err)
 	case f.overwrite:
-		return nil
+		return w.clear(text)
 	case !f.resume:
 		return usage("--resume goes on with it, --overwrite replaces it, -o names another folder", "%s exists", name)
 	}
@@ -169,11 +184,12 @@ func (w *workloadRun) folder() error {
 func (w *workloadRun) asked() map[string]any {
 	f, d := w.f, w.setup.Deploy
 	d.BlockSize = 0
-	d.MaxNumSeqs, d.SchedulingPolicy = f.seats.values[0], f.policy
+	d.MaxNumSeqs, d.MaxNumBatchedTokens, d.SchedulingPolicy = f.seats.values[0], f.maxBatchedTokens.values[0], f.policy
 	said := map[string]any{
 		"model": w.model, "url": f.url, "deploy": d, "warmup": f.warmup, "runs": f.runs, "steps": f.steps, "seed": f.seed,
 		"chunked": f.chunked, "not_chunked": f.noChunked, "weights": f.weights, "device": f.device, "threads": f.threads, "eager": f.eager,
-		"engine_args": strings.Join(publicArgs(f.args, f.env), " "),
+		"engine_args": strings.Join(publicArgs(f.args, f.env), " "), "token_low": f.low, "token_high": f.high, "token_chunks": f.tokenChunks,
+		"place": f.place, "image": f.image, "program": f.program, "partial": f.partial, "sampler": f.sampler,
 	}
 	var plain map[string]any // as it is read back
 	text, err := json.Marshal(said)
@@ -184,6 +200,21 @@ func (w *workloadRun) asked() map[string]any {
 		return nil
 	}
 	return plain
+}
+
+// clear removes the files that a folder's document names, and no others.
+func (w *workloadRun) clear(text []byte) error {
+	var held report.WorkloadDocument
+	if json.Unmarshal(text, &held) != nil {
+		return nil // whatever it is, it is written over
+	}
+	for _, name := range held.Files {
+		own := filepath.Join(w.f.out, filepath.Base(name))
+		if err := os.Remove(own); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fileError("write", own, err)
+		}
+	}
+	return nil
 }
 
 // goOn takes the results that a folder holds; those that failed are measured
@@ -246,7 +277,7 @@ func (w *workloadRun) server(ctx context.Context, size int) (fault error) {
 		if err != nil {
 			return err
 		}
-		if !alive && s.session != nil {
+		if !alive && s.session != nil && i+1 < len(left) {
 			w.app.warn("the server died and is started again")
 			err, s = s.close(), nil
 			w.app.log().Debug(fmt.Sprint("the end of the server: ", err))
@@ -276,10 +307,11 @@ func (w *workloadRun) refused(cells []serving.Cell, err error) error {
 
 // progress is how far a cell is, in words.
 func (w *workloadRun) progress(p serving.Progress) string {
-	if p.Runs == 0 {
-		return fmt.Sprintf("%s: %s", p.Cell, p.Phase)
+	text := fmt.Sprintf("[%d/%d] %s: %s", len(w.document.Results)+1, w.total, p.Cell, p.Phase)
+	if p.Runs > 0 {
+		text += fmt.Sprintf(", run %d of %d", p.Run, p.Runs)
 	}
-	return fmt.Sprintf("%s: %s, run %d of %d", p.Cell, p.Phase, p.Run, p.Runs)
+	return text
 }
 
 // cell measures one cell; alive is false where the server does not answer any
@@ -306,25 +338,19 @@ func (w *workloadRun) cell(ctx context.Context, s *workloadServer, c serving.Cel
 func (w *workloadRun) keep(r *serving.Result, s *workloadServer) error {
 	f, c := w.f, r.Cell
 	name := fmt.Sprintf("%s_C%d_M%d_B%d_BS%d", c.Type, c.NewTokens, c.CachedBlocks, c.Requests, c.BlockSize)
-	files := []string{filepath.Join(f.out, name+".json")}
-	if f.results != "" {
-		files = append(files, f.results)
-	}
+	file := filepath.Join(f.out, name+".json")
 	result := report.Workload(r, report.WorkloadRun{
-		Model: w.model, Asked: s.asked, Ran: s.facts.Deploy, MaxPartialPrefills: f.partial, Warmup: f.warmup, Runs: f.runs, OnCPU: w.sampling.ByProcess, ResultsFile: files[len(files)-1],
+		Model: w.model, Asked: s.asked, Ran: s.facts.Deploy, MaxPartialPrefills: f.partial, Warmup: f.warmup, Runs: f.runs, OnCPU: w.sampling.ByProcess, ResultsFile: cmp.Or(f.results, file),
 	})
-	for _, file := range files {
-		if err := writeFile(file, func(out io.Writer) error { return report.JSON(out, result) }); err != nil {
-			return err
-		}
+	if err := writeFile(file, func(out io.Writer) error { return report.JSON(out, result) }); err != nil {
+		return err
 	}
 	if err := w.keepPoints(r, s); err != nil {
 		return err
 	}
 	w.document.Results = append(w.document.Results, result)
-	for _, file := range append(files, filepath.Join(f.out, workloadFile)) {
-		w.wrote(file)
-	}
+	w.wrote(file)
+	w.wrote(filepath.Join(f.out, workloadFile))
 	return writeFile(filepath.Join(f.out, workloadFile), func(out io.Writer) error { return report.JSON(out, w.document) })
 }
 
@@ -340,6 +366,9 @@ func (w *workloadRun) wrote(name string) {
 
 // keepPoints adds a cell's points to the profile of its server.
 func (w *workloadRun) keepPoints(r *serving.Result, s *workloadServer) (fault error) {
+	if r.Failure != "" {
+		return nil // the document says it; a profile holds what was measured
+	}
 	points, err := r.Points()
 	if err != nil {
 		return err

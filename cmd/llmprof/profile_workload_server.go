@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"time"
 
@@ -82,23 +81,19 @@ func (w *workloadRun) launch(ctx context.Context, s *workloadServer, size int) e
 	s.opts.Target.TokenChunks = !setup.LoadWeights
 	d := s.facts.Deploy
 	s.opts.Seats, s.opts.Budget, s.opts.PrefixCaching = d.MaxNumSeqs, d.MaxNumBatchedTokens, d.PrefixCaching
-	return nil
+	if setup.Device != "cpu" {
+		s.opts.StepNote = "where scheduling is asynchronous, this is how long the engine waited for the step"
+	}
+	published, err := metricsOf(s.opts.Target)
+	s.opts.Metrics = &published
+	return err
 }
 
 // take fills in what an engine's session says.
 func (s *workloadServer) take(e engine.Endpoint, log engine.Serving) {
 	s.opts.Target = load.Target{URL: e.URL, Model: e.Model, Engine: load.VLLM, TokenLow: e.TokenLow, TokenHigh: e.TokenHigh, APIKey: os.Getenv("OPENAI_API_KEY")}
-	s.opts.Metrics, s.opts.Log = &metrics.Server{URL: e.URL, Header: bearer(s.opts.Target.APIKey)}, log
+	s.opts.Log = log
 	s.opts.BlockSize, s.opts.MaxModelLen, s.opts.KVTokens = s.facts.Deploy.BlockSize, s.facts.MaxModelLen, s.facts.MaxTokens
-}
-
-// bearer is the header of an API key; empty without one.
-func bearer(key string) http.Header {
-	h := http.Header{}
-	if key != "" {
-		h.Set("Authorization", "Bearer "+key)
-	}
-	return h
 }
 
 // join looks at a server that runs.
@@ -117,7 +112,7 @@ func (w *workloadRun) join(ctx context.Context, s *workloadServer, size int) err
 	if f.serverLog != "" {
 		session, err := (&vllm.Server{
 			URL: f.url, APIKey: t.APIKey, OpenLog: func(context.Context) (io.ReadCloser, error) { return follow(f.serverLog) },
-		}).Start(ctx, w.where, engine.Setup{Model: f.model, Seed: f.seed})
+		}).Start(ctx, w.where, engine.Setup{Model: f.model, Seed: f.seed, StartTimeout: f.startTimeout, TaskTimeout: f.taskTimeout})
 		if err != nil {
 			return err
 		}
@@ -125,9 +120,14 @@ func (w *workloadRun) join(ctx context.Context, s *workloadServer, size int) err
 		s.opts.Log, _ = session.(engine.Serving)
 	}
 	s.opts.Target, s.opts.MaxModelLen = t, about.MaxModelLen
-	s.opts.Seats, s.opts.Budget = f.seats.values[0], f.maxBatchedTokens.values[0]
+	// What a log that others began says may be of an earlier server.
+	s.asked = deploy.Config{MaxNumSeqs: f.seats.values[0], MaxNumBatchedTokens: f.maxBatchedTokens.values[0]}
+	s.opts.Seats, s.opts.Budget = s.asked.MaxNumSeqs, s.asked.MaxNumBatchedTokens
 	s.opts.BlockSize, s.opts.KVTokens = s.facts.Deploy.BlockSize, s.facts.MaxTokens
-	server := metrics.Server{URL: f.url, Header: bearer(t.APIKey)}
+	server, err := metricsOf(t)
+	if err != nil {
+		return err
+	}
 	watcher, err := metrics.Watch(ctx, server, time.Hour)
 	if err != nil {
 		w.app.warn("the server's own metrics are not read: " + err.Error())

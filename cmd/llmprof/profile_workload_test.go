@@ -107,11 +107,18 @@ func TestProfileWorkload(t *testing.T) {
 	if n := len(p.Filter(profile.ByKind(profile.KindWorkload)).Points); n != 8 {
 		t.Errorf("%d points of workloads", n)
 	}
+	if held := p.Filter(profile.ByKind(profile.KindFailure)); len(held.Points) > 0 {
+		t.Errorf("failures %+v", held.Points)
+	}
 	if n := len(p.Filter(profile.ByKind(profile.KindRequest)).Points); n != 2*2*(2+2+4) {
 		t.Errorf("%d requests", n)
 	}
 	if d, err = workloads(t, append(base, "--M", "1", "--overwrite")...); err != nil || len(d.Results) != 1 {
 		t.Errorf("replaced: %v, %d results", err, len(d.Results))
+	}
+	left, err := filepath.Glob(filepath.Join(out, "*"))
+	if err != nil || len(left) != 3 {
+		t.Errorf("the folder holds %v, want one cell, the document and the profile: %v", left, err)
 	}
 }
 
@@ -138,6 +145,9 @@ func TestProfileWorkloadFlags(t *testing.T) {
 		{"tiny --preset fast", `unknown --preset "fast"`},
 		{"tiny --C 1 --M 0 --B 1 --num-measurements 0", "--num-measurements is 0"},
 		{"tiny --C 1 --M 0 --B 1 --engine sglang", "profile workload starts vLLM servers"},
+		{"tiny --C 1 --M 0 --B 1 --clock wall", "--clock means nothing"},
+		{"--url U --C 1 --M 0 --B 1 --engine vllm", "--engine is the running server's to decide"},
+		{"--url U --C 1 --M 0 --B 1 --results-file /no/such/folder/x.json", "no folder"},
 		{"tiny --C 1 --M 0 --B 1 --scheduling-policy lifo", `unknown --scheduling-policy "lifo"`},
 		{"tiny --C 1 --M 0 --B 1 --enable-chunked-prefill --no-enable-chunked-prefill", "contradict"},
 		{"--url U --C 1 --M 0 --B 1 --max-model-len 100", "--max-model-len is the running server's to decide"},

@@ -93,12 +93,16 @@ func (s *session) remarks(said served) []string {
 			out = append(out, "the server caches prefixes; every prompt is random, so that none is found there")
 		}
 	}
-	if s.setup.Device != "cpu" && !s.attached {
-		if _, own := argument(s.setup.Args, "--async-scheduling"); own {
-			out = append(out, "with asynchronous scheduling the log tells how long the engine waited for a step, not how long it took")
-		} else {
-			out = append(out, "asynchronous scheduling is off, so that each step is timed by itself; a server that has it on hides part of the host's work")
-		}
+	_, own := argument(s.setup.Args, "--async-scheduling")
+	_, off := argument(s.setup.Args, "--no-async-scheduling")
+	switch {
+	case s.setup.Device == "cpu" || s.attached:
+	case s.setup.Serve && !own && !off:
+		out = append(out, "whether scheduling is asynchronous is the engine's choice: where it is, the log tells how long the engine waited for a step, not how long it took")
+	case own:
+		out = append(out, "with asynchronous scheduling the log tells how long the engine waited for a step, not how long it took")
+	default:
+		out = append(out, "asynchronous scheduling is off, so that each step is timed by itself; a server that has it on hides part of the host's work")
 	}
 	if major, minor, ok := strings.Cut(said.version, "."); ok && major == "0" {
 		minor, _, _ = strings.Cut(minor, ".")

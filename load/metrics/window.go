@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llmprof/llmprof/format/prom"
@@ -239,6 +240,50 @@ func (w *Watcher) gaugesNow() Window {
 	now := Window{Engine: last[0].scrape.Engine()}
 	gauges(&now, last)
 	return now
+}
+
+// Gauges are those of the readings that were made from one time to another; nil
+// where there are none, or what is not published.
+func (w *Watcher) Gauges(from, to time.Time) (running, waiting, usage *Gauge) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var within []reading
+	for _, r := range w.readings {
+		if !r.asked.Before(from) && !r.at.After(to) {
+			within = append(within, r)
+		}
+	}
+	if len(within) == 0 {
+		return nil, nil, nil
+	}
+	said := Window{Engine: within[0].scrape.Engine()}
+	gauges(&said, within)
+	return said.Running, said.Waiting, said.KVUsage
+}
+
+// PromptTokens is what the server had counted of prompts at the last reading; 0
+// where it does not say.
+func (w *Watcher) PromptTokens() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var said Window
+	switch last := w.readings[len(w.readings)-1].scrape; last.Engine() {
+	case "vllm":
+		ofVLLM(&said, last.VLLM())
+	case "sglang":
+		ofSGLang(&said, last.SGLang())
+	}
+	if said.PromptTokens == nil || !(*said.PromptTokens > 0) {
+		return 0
+	}
+	return uint64(*said.PromptTokens)
+}
+
+// Forget drops all readings but the last one.
+func (w *Watcher) Forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.readings = slices.Clone(w.readings[len(w.readings)-1:])
 }
 
 // Idle reports whether the server had no request running or waiting at the last

@@ -20,8 +20,9 @@
 //	decode    B requests that decode together at that context: from the moment at
 //	          which the last one has its first token until the first one ends
 //	mixed     both at once: while B requests decode, B others of C new tokens
-//	          arrive. Each side is measured alone before, and its slowdown is its
-//	          mean time beside the other over that alone
+//	          arrive. Each side is measured alone before. The slowdown of the
+//	          prefills is their mean TTFT over that alone, that of the decodes the
+//	          mean time of a token over that of the same requests just before
 //
 // # What is counted
 //

@@ -37,6 +37,8 @@ type Options struct {
 	// step), KVTokens and PrefixCaching are the server's, as far as it told.
 	BlockSize, MaxModelLen, Seats, Budget, KVTokens int
 	PrefixCaching                                   *bool
+	// StepNote goes with every step as a warning.
+	StepNote string
 
 	// Warmup runs come first and are not counted; Runs are. Default of Runs: 10.
 	Warmup, Runs int
@@ -65,7 +67,7 @@ type Experiment struct {
 	opts    Options
 	watcher *metrics.Watcher // nil without metrics
 	random  *rand.Rand
-	drawn   uint64 // how often new tokens had to be drawn
+	drawn   uint64 // tells sequences of tokens apart
 	cell    Cell
 }
 
@@ -82,13 +84,16 @@ func Open(ctx context.Context, opts Options) (*Experiment, error) {
 	opts.Runs, opts.Steps = cmp.Or(opts.Runs, 10), cmp.Or(opts.Steps, 32)
 	opts.Timeout = cmp.Or(opts.Timeout, 10*time.Minute)
 	e := &Experiment{opts: opts}
-	e.draw()
 	if opts.Metrics != nil {
 		var err error
 		if e.watcher, err = metrics.Watch(context.WithoutCancel(ctx), *opts.Metrics, metricsEvery); err != nil {
 			return nil, err
 		}
+		// A server that has seen prompts may have seen these; what it has counted
+		// picks others, and a fresh server always gets the same.
+		e.drawn = e.watcher.PromptTokens()
 	}
+	e.draw()
 	return e, nil
 }
 
@@ -123,7 +128,10 @@ func (e *Experiment) Measure(ctx context.Context, c Cell) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Result{Cell: c, Started: time.Now(), Budget: e.opts.Budget, Seats: e.opts.Seats, KVTokens: e.opts.KVTokens}
+	r := &Result{Cell: c, Started: time.Now(), Budget: e.opts.Budget, Seats: e.opts.Seats, KVTokens: e.opts.KVTokens, StepNote: e.opts.StepNote}
+	if e.watcher != nil {
+		e.watcher.Forget()
+	}
 	e.cell = c
 	err := e.phases(ctx, c, r)
 	var end *cellError
@@ -156,13 +164,13 @@ func (e *Experiment) phases(ctx context.Context, c Cell, r *Result) error {
 		}
 	}
 	if c.Type != profile.Prefill {
-		d := decoding{experiment: e, cell: c, prefixes: others, output: e.opts.Steps + 1}
+		d := decoding{experiment: e, cell: c, prefixes: others, output: e.opts.Steps + 3}
 		if r.Decode, err = e.repeat(ctx, "decode alone", others, d.requests, d.adapt); err != nil {
 			return err
 		}
 	}
 	if c.Type == profile.Mixed {
-		m := mixing{decoding: decoding{experiment: e, cell: c, prefixes: others, output: e.opts.Steps + 1}, arrivals: own}
+		m := mixing{decoding: decoding{experiment: e, cell: c, prefixes: others, output: e.opts.Steps + 3}, arrivals: own}
 		m.plan(r.Prefill, r.Decode)
 		if r.Mixed, err = e.repeat(ctx, "mixed", append(own, others...), m.requests, m.adapt); err != nil {
 			return err

@@ -36,6 +36,9 @@ func (r *Result) Points() ([]profile.Point, error) {
 		}
 		for _, name := range part.sides {
 			side := r.Side(part.phase, name)
+			if len(side.Latencies) == 0 {
+				continue
+			}
 			w := r.workload(part.phase, name, part.name)
 			if part.name == profile.Mixed {
 				w.Slowdown = Slowdown(side, alone[name])
@@ -110,5 +113,9 @@ func (r *Result) step(step engine.ServedStep) profile.Point {
 	if step.KVUsage != nil {
 		totals.KVTokens = int64(*step.KVUsage*float64(r.KVTokens) + 0.5)
 	}
-	return profile.Point{Kind: profile.KindStep, Clock: profile.ClockWall, Samples: []float64{step.Seconds}, Step: &profile.Step{Mode: mode, Totals: &totals}}
+	p := profile.Point{Kind: profile.KindStep, Clock: profile.ClockWall, Samples: []float64{step.Seconds}, Step: &profile.Step{Mode: mode, Totals: &totals}}
+	if r.StepNote != "" {
+		p.Warnings = []string{r.StepNote}
+	}
+	return p
 }

@@ -19,6 +19,8 @@ type Result struct {
 	// Budget is the most tokens of a step, Seats of requests at once, and KVTokens
 	// of the KV cache that the server has; 0 where not known.
 	Budget, Seats, KVTokens int
+	// StepNote is what a reader of the engine's steps must know.
+	StepNote string
 	// Prefill and Decode ran alone, Mixed together; nil where the cell has no
 	// such part, or failed before it.
 	Prefill, Decode, Mixed *Phase
@@ -57,11 +59,13 @@ type Side struct {
 	// Seconds together: of prefills new prompt tokens, of decodes tokens out.
 	Tokens  int
 	Seconds float64
-	// Steps are those of the engine that worked for the side, with the share of
-	// what each could have computed that it did, 0..1; nil where it does not
-	// tell of them. Without a known budget there are no shares.
-	Steps      []engine.ServedStep
-	Efficiency []float64
+	// Steps are those of the engine that worked for the side; nil where it does
+	// not tell of them. Efficiency is the share of what each could have computed
+	// that it did, 0..1: the smaller of the budget and of what was there to
+	// compute. BudgetUse is its tokens over the budget, 0..1. Without a known
+	// budget there are no shares.
+	Steps                 []engine.ServedStep
+	Efficiency, BudgetUse []float64
 }
 
 // Mean is the mean latency in seconds; NaN without any.
@@ -114,46 +118,68 @@ func (s *Side) add(rec *load.Record, run *Run) {
 		}
 		return
 	}
-	if gaps := within(rec, run.From, run.To); len(gaps) > 0 {
-		s.Gaps = append(s.Gaps, gaps...)
-		s.Latencies = append(s.Latencies, stat.Mean(gaps))
-		s.Tokens += len(gaps)
-	}
+	own := within
 	if len(run.Prefill) > 0 {
+		own = beside
 		from, _ := steady(run.Decode)
-		if gaps := within(rec, from, run.From); len(gaps) > 0 {
-			s.Before = append(s.Before, stat.Mean(gaps))
+		if before := within(rec, from, run.From); len(before) > 0 {
+			s.Before = append(s.Before, stat.Mean(before))
 		}
+	}
+	if found := own(rec, run.From, run.To); len(found) > 0 {
+		s.Gaps = append(s.Gaps, found...)
+		s.Latencies = append(s.Latencies, stat.Mean(found))
+		s.Tokens += len(found)
 	}
 }
 
 // addSteps adds the steps of a run that worked for the side, which are those of
 // the measured part: prompts being computed, or all requests decoding.
 func (r *Result) addSteps(s *Side, run *Run) {
+	steps := run.Steps
+	if len(run.Prefill) == 0 {
+		steps = together(steps, len(run.Decode))
+	}
 	// Prompts of the decodes themselves come first.
 	before := len(run.Decode) * r.Cell.NewTokens
+	if len(run.Prefill) == 0 {
+		before = 0
+	}
 	waiting := len(run.Prefill) * r.Cell.NewTokens
-	for _, step := range run.Steps {
+	for _, step := range steps {
 		own := min(step.Totals.PrefillTokens, before)
 		before -= own
 		arrived := step.Totals.PrefillTokens - own
-		counts := arrived > 0 && own == 0
-		if s.Type == profile.Decode {
-			counts = step.Totals.DecodeRequests == len(run.Decode) && own == 0 && (arrived > 0) == (len(run.Prefill) > 0)
-		}
-		if counts {
+		if own == 0 && (arrived > 0 || len(run.Prefill) == 0) {
 			s.Steps = append(s.Steps, step)
-			if possible := min(r.Budget, waiting+step.Totals.DecodeTokens); possible > 0 {
-				s.Efficiency = append(s.Efficiency, min(float64(arrived+step.Totals.DecodeTokens)/float64(possible), 1))
+			if possible := min(r.Budget, waiting+len(run.Decode)); possible > 0 {
+				s.Efficiency = append(s.Efficiency, min(float64(step.Tokens())/float64(possible), 1))
+				s.BudgetUse = append(s.BudgetUse, min(float64(step.Tokens())/float64(r.Budget), 1))
 			}
 		}
 		waiting = max(waiting-arrived, 0)
 	}
 }
 
-// Slowdown is the mean latency of a side beside the other one over that alone: of
-// decodes that of the same requests just before, so that a machine that changes
-// its speed between runs does not count. nil where either is missing.
+// together are the steps from the first to the last one in which all of so many
+// requests decode.
+func together(steps []engine.ServedStep, requests int) []engine.ServedStep {
+	all := func(s engine.ServedStep) bool { return s.Totals.DecodeRequests == requests }
+	first := slices.IndexFunc(steps, all)
+	if first < 0 {
+		return nil
+	}
+	last := len(steps)
+	for !all(steps[last-1]) {
+		last--
+	}
+	return steps[first:last]
+}
+
+// Slowdown is the mean latency of a side beside the other one over that without
+// it: of prefills that of the prefills alone, of decodes that of the same
+// requests just before, so that a machine that changes its speed between runs
+// does not count. nil where either is missing.
 func Slowdown(mixed, alone *Side) *float64 {
 	if mixed == nil || alone == nil {
 		return nil
@@ -232,19 +258,34 @@ func (r *Result) missing(o *Options) {
 	if !told(func(s *profile.Server) bool { return s.Preemptions != nil }) {
 		add("preemptions", silent)
 	}
-	if !told(func(s *profile.Server) bool { return s.KVUsage != nil }) && !slices.ContainsFunc(runs, func(run Run) bool { return run.kvUsage() != nil }) {
-		add("KV cache use", silent)
+	between := silent + ", or was not read while a run was on: they are shorter than the second between two readings"
+	if r.KVUsage() == nil {
+		add("KV cache use", between)
 	}
+	if !told(func(s *profile.Server) bool { return s.Waiting != nil }) {
+		add("length of the waiting queue", between)
+	}
+	stepped := slices.ContainsFunc(runs, func(run Run) bool { return len(run.Steps) > 0 })
 	switch {
 	case o.Log == nil:
 		add("steps and batch efficiency", "no log of the engine's steps was given: --server-log, of a server with --enable-logging-iteration-details")
+	case !stepped:
+		add("steps and batch efficiency", "the server's log told of no step")
 	case o.Budget == 0:
-		add("batch efficiency", "the server's max_num_batched_tokens is not known")
+		add("batch efficiency", "the server's budget is not known: --max-num-batched-tokens says it")
 	}
-	if o.Source == nil {
+	switch d := r.Measured().Devices(); {
+	case o.Source == nil:
 		add("memory and utilisation of the devices", "no sampler reads them")
-	} else if p := r.Measured(); p != nil && len(p.Timeline.Devices) == 0 {
+	case d == nil:
 		add("memory and utilisation of the devices", "the sampler gave no reading while the runs were on")
+	default:
+		if d.Memory == nil {
+			add("memory of the devices", "the sampler does not tell it")
+		}
+		if d.Utilization == nil {
+			add("utilisation of the devices", "the sampler does not tell it")
+		}
 	}
 	add("swaps, time of scheduling and of allocation", "vLLM's and SGLang's present engines do not swap, and tell neither time")
 }

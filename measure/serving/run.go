@@ -93,6 +93,7 @@ func (e *Experiment) repeat(ctx context.Context, phase string, prefixes [][]work
 			}
 			continue
 		}
+		misses = 0
 		whole, err := adapt(run)
 		switch {
 		case err != nil:
@@ -277,6 +278,8 @@ func (e *Experiment) settled(ctx context.Context, result *load.Result) *profile.
 	if !known {
 		return nil
 	}
+	// What is running when nothing runs says nothing of the run.
+	window.Running, window.Waiting, window.KVUsage = e.watcher.Gauges(result.Started, result.Started.Add(result.Elapsed))
 	return &window
 }
 

@@ -173,6 +173,20 @@ func TestMixed(t *testing.T) {
 	}
 }
 
+// TestShortPrefill: a prompt that is computed within one gap of the decodes
+// stretches that gap, which counts.
+func TestShortPrefill(t *testing.T) {
+	e := open(t, mock.Options{Timer: mock.Timing{First: 2 * ms, Gap: 20 * ms, PerRunning: 20 * ms}}, nil)
+	r := measure(t, e, serving.Cell{Type: profile.Mixed, NewTokens: 16, BlockSize: 16, Requests: 1})
+	if r.Failure != "" {
+		t.Fatal(r.Failure)
+	}
+	decode := r.Side(r.Mixed, profile.Decode)
+	if len(decode.Latencies) != 3 || len(decode.Before) != 3 {
+		t.Errorf("%d latencies, %d before: want one of each run", len(decode.Latencies), len(decode.Before))
+	}
+}
+
 func TestFailures(t *testing.T) {
 	c := serving.Cell{Type: profile.Prefill, NewTokens: 32, CachedBlocks: 4, BlockSize: 16, Requests: 4}
 	no := false
@@ -229,7 +243,7 @@ func TestWarmServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := serving.Cell{Type: profile.Prefill, NewTokens: 64, CachedBlocks: 2, BlockSize: 16, Requests: 2}
-	for session := range 3 {
+	for session := range 8 {
 		e, err := serving.Open(t.Context(), serving.Options{
 			Target: load.Target{URL: s.URL(), Model: "mock", Engine: load.VLLM}, Metrics: &metrics.Server{URL: s.URL()}, Warmup: 1, Runs: 2, Seed: 5,
 		})
@@ -285,7 +299,7 @@ func TestSteps(t *testing.T) {
 	if prefill, decode := r.Side(r.Mixed, profile.Prefill), r.Side(r.Mixed, profile.Decode); len(prefill.Steps) != 3 || prefill.Steps[0] != step(2, 32, 2) || len(decode.Steps) != 3 || decode.Efficiency[0] != 1 {
 		t.Errorf("steps of the prefills %+v, of the decodes %+v", prefill.Steps, decode.Steps)
 	}
-	if alone := r.Side(r.Decode, profile.Decode); len(alone.Steps) != 6 || alone.Steps[0] != step(0, 0, 2) {
+	if alone := r.Side(r.Decode, profile.Decode); len(alone.Steps) != 9 || alone.Steps[0] != step(0, 0, 2) || alone.Efficiency[0] != 1 || alone.BudgetUse[0] != 2./128 {
 		t.Errorf("steps of decodes alone: %+v", alone.Steps)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmprof/llmprof/load"
 	"github.com/llmprof/llmprof/profile"
+	"github.com/llmprof/llmprof/stat"
 	"github.com/llmprof/llmprof/unit"
 	"github.com/llmprof/llmprof/workload"
 )
@@ -40,10 +41,10 @@ func (d *decoding) adapt(r *Run) (bool, error) {
 	for i := range r.Decode {
 		least = min(least, len(within(&r.Decode[i], r.From, r.To)))
 	}
-	if least >= d.experiment.opts.Steps/2 && least >= 1 {
+	if least >= d.experiment.opts.Steps {
 		return true, nil
 	}
-	return false, d.longer(d.output + max(d.experiment.opts.Steps-least, d.experiment.opts.Steps/2, 1))
+	return false, d.longer(d.output + max(d.experiment.opts.Steps-least, d.experiment.opts.Steps/2))
 }
 
 // longer asks for more tokens, as far as the server lets it.
@@ -79,10 +80,8 @@ func (m *mixing) plan(prefill, decode *Phase) {
 	for i := range decode.Runs {
 		r := &decode.Runs[i]
 		started = max(started, r.From.Seconds())
-		gaps := r.gaps(r.From, r.To)
-		for _, g := range gaps {
-			gap += g / float64(len(gaps)*len(decode.Runs))
-		}
+		mean := stat.Mean(within(&r.Decode[0], r.From, r.To))
+		gap += mean / float64(len(decode.Runs))
 	}
 	for i := range prefill.Runs {
 		first = max(first, (prefill.Runs[i].To - prefill.Runs[i].From).Seconds())
@@ -134,27 +133,31 @@ func (m *mixing) adapt(r *Run) (bool, error) {
 	return false, m.longer(int(float64(m.output)*span) + 8)
 }
 
-// within are the gaps of a request that end in a stretch of time, in seconds a
+// within are the gaps of a request that lie in a stretch of time, in seconds a
 // token.
 func within(rec *load.Record, from, to time.Duration) []float64 {
+	return gaps(rec, func(begin, end time.Duration) bool { return begin >= from && end <= to })
+}
+
+// beside are the gaps of a request that reach into a stretch of time, in seconds
+// a token: that in which it begins and that in which it ends as well, since a
+// prompt that is computed in one step stretches just one gap.
+func beside(rec *load.Record, from, to time.Duration) []float64 {
+	return gaps(rec, func(begin, end time.Duration) bool { return begin < to && end > from })
+}
+
+// gaps are those between the chunks of a request that are wanted, once for each
+// token of the later one, in seconds a token.
+func gaps(rec *load.Record, wanted func(begin, end time.Duration) bool) []float64 {
 	var out []float64
 	for i, c := range rec.Chunks {
-		if i == 0 || c.At <= from || c.At > to || c.Tokens < 1 {
+		if i == 0 || c.Tokens < 1 || !wanted(rec.Chunks[i-1].At, c.At) {
 			continue
 		}
 		gap := (c.At - rec.Chunks[i-1].At).Seconds() / float64(c.Tokens)
 		for range c.Tokens {
 			out = append(out, gap)
 		}
-	}
-	return out
-}
-
-// gaps are those of all decoding requests in a stretch.
-func (r *Run) gaps(from, to time.Duration) []float64 {
-	var out []float64
-	for i := range r.Decode {
-		out = append(out, within(&r.Decode[i], from, to)...)
 	}
 	return out
 }
