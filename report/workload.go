@@ -72,10 +72,10 @@ type WorkloadResult struct {
 	// KVCacheUsage is the largest share in use, 0..1.
 	KVCacheUsage *float64 `json:"kv_cache_usage"`
 	// Power is the mean of all devices together in watts.
-	Power *float64 `json:"power_w"`
-	Metrics      SchedulingMetrics `json:"scheduling_metrics"`
-	NotMeasured  []serving.Missing `json:"not_measured"`
-	Warnings     []string          `json:"warnings,omitempty"`
+	Power       *float64          `json:"power_w"`
+	Metrics     SchedulingMetrics `json:"scheduling_metrics"`
+	NotMeasured []serving.Missing `json:"not_measured"`
+	Warnings    []string          `json:"warnings,omitempty"`
 }
 
 // WorkloadConfig is how the cell was measured, in the schedule planner's keys: what
