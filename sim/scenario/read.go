@@ -224,7 +224,7 @@ func readFields(words []string, fields []field) error {
 				known = append(known, f.key)
 			}
 			slices.Sort(known)
-			return fmt.Errorf("unknown setting %.40q: want one of %s", key, strings.Join(known, ", "))
+			return fmt.Errorf("%.40s: unknown setting; want one of %s", word, strings.Join(known, ", "))
 		}
 		if seen[at] {
 			return fmt.Errorf("%s stands twice on the line", key)
