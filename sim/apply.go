@@ -10,38 +10,56 @@ func (s *Scheduler) Apply() *Outcome {
 	o.Tokens, o.Finished = o.Tokens[:0], o.Finished[:0]
 	if s.open {
 		s.open = false
-		for _, id := range s.due {
-			s.putOut(id)
+		done := s.plan.Scheduled
+		if s.ahead > 0 {
+			done = s.flying
 		}
-		if s.async {
-			s.due, s.launched = s.launched, s.due
-			s.inFlight = len(s.plan.Scheduled) > 0
-		}
-		if len(o.Finished) > 0 {
-			s.running = slices.DeleteFunc(s.running, func(id int32) bool { return s.requests.state[id] == Finished })
-		}
+		o.Tokens = s.putOut(done, o.Tokens)
+	}
+	if len(o.Finished) > 0 {
+		s.running = slices.DeleteFunc(s.running, func(id int32) bool { return s.requests.state[id] == Finished })
 	}
 	o.Free = int(s.kv.free)
 	return o
 }
 
-// putOut adds a token to a request. One that has ended meanwhile ran in vain.
-func (s *Scheduler) putOut(id int32) {
+// putOut gives a token to each request that a step computed to its end, and
+// appends it to tokens.
+func (s *Scheduler) putOut(done []Share, tokens []Token) []Token {
 	r := &s.requests
-	if r.state[id] == Finished {
-		return
-	}
-	r.total[id]++
-	if s.async {
-		r.inflight[id]--
-		if known := r.computed[id] - r.inflight[id]; r.state[id] == Running && known >= r.full[id] {
-			s.register(id, known)
+	for i := range done {
+		if !done[i].Samples {
+			continue
+		}
+		id := done[i].Request
+		p := &r.progress[id]
+		if s.ahead > 0 && !s.arrived(id, p) {
+			continue
+		}
+		p.total++
+		tokens = append(tokens, Token{id, p.total - p.prompt})
+		if p.total >= p.end {
+			s.finish(id)
 		}
 	}
-	s.outcome.Tokens = append(s.outcome.Tokens, Token{id, r.total[id] - r.prompt[id]})
-	if r.total[id] < r.end[id] {
-		return
+	return tokens
+}
+
+// arrived takes a token off those in flight; it is of no use if a stop token
+// has ended the request meanwhile. A block may become full only now that the
+// token is known; it is cached before a request that ends gives it back.
+func (s *Scheduler) arrived(id int32, p *progress) bool {
+	state := s.requests.state[id]
+	p.inflight--
+	if known := p.computed - p.inflight; known >= p.full && state == Running {
+		s.register(id, known)
 	}
+	return state != Finished
+}
+
+// finish ends a request.
+func (s *Scheduler) finish(id int32) {
+	r := &s.requests
 	if r.state[id] == Running {
 		s.kv.release(r.table[id])
 	} else {

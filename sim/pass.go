@@ -12,6 +12,9 @@ func (s *Scheduler) Schedule() *Plan {
 	if s.open {
 		s.Apply()
 	}
+	if s.ahead > 0 {
+		s.plan.Scheduled, s.flying = s.flying, s.plan.Scheduled
+	}
 	s.plan.reset()
 	s.kv.evicted = s.plan.Evicted
 	s.budget, s.threshold = s.most, s.cut
@@ -22,21 +25,24 @@ func (s *Scheduler) Schedule() *Plan {
 	if len(s.plan.Preempted) == 0 {
 		s.waitingPass()
 	}
-	s.commit()
+	s.plan.Tokens = int(s.most - s.budget)
+	s.plan.Evicted, s.plan.Free = s.kv.evicted, int(s.kv.free)
+	s.totals.Evictions += int64(len(s.plan.Evicted))
+	s.open = true
 	return &s.plan
 }
 
 // runningPass walks the running requests from the front while there is budget.
 func (s *Scheduler) runningPass() {
-	r := &s.requests
 	for i := 0; i < len(s.running) && s.budget > 0; {
 		id := s.running[i]
-		n := s.needs(id)
+		p := &s.requests.progress[id]
+		n := s.needs(p)
 		if n <= 0 {
 			i++
 			continue
 		}
-		if r.computed[id]+n > r.room[id] {
+		if p.computed+n > p.room {
 			back, ok := s.makeRoom(id, i, n)
 			i -= back
 			if !ok && s.policy == Priority && s.rules.SelfPreemptGoesOn {
@@ -46,31 +52,29 @@ func (s *Scheduler) runningPass() {
 				return
 			}
 		}
-		s.give(id, n)
+		s.give(id, p, n)
 		i++
 	}
 }
 
 // needs is how many tokens a running request gets in this pass.
-func (s *Scheduler) needs(id int32) int32 {
-	r := &s.requests
-	computed, inflight := r.computed[id], r.inflight[id]
-	if inflight > 0 && computed+2-inflight >= r.limit[id] {
+func (s *Scheduler) needs(p *progress) int32 {
+	if p.inflight > 0 && p.computed+2-p.inflight >= p.limit {
 		return 0 // its last token is on its way
 	}
-	n := r.total[id] + inflight - computed
+	n := p.total + p.inflight - p.computed
 	if s.threshold > 0 {
 		n = min(n, s.threshold)
 	}
-	return min(n, s.budget, s.maxLen-1-computed)
+	return min(n, s.budget, s.maxLen-1-p.computed)
 }
 
 // makeRoom finds the blocks for n more tokens of the request at place i, and
 // preempts others until there are enough. It fails where the request preempts
 // itself. back is how far its place moved to the front.
 func (s *Scheduler) makeRoom(id int32, i int, n int32) (back int, ok bool) {
-	r, k := &s.requests, &s.kv
-	missing := k.ceil(r.computed[id]+n) - r.room[id]/k.size
+	p, k := &s.requests.progress[id], &s.kv
+	missing := k.ceil(p.computed + n - p.room)
 	for missing > k.free {
 		at := s.victim()
 		victim := s.running[at]
@@ -83,8 +87,8 @@ func (s *Scheduler) makeRoom(id int32, i int, n int32) (back int, ok bool) {
 			return back, false
 		}
 	}
-	k.extend(r.table[id], missing)
-	r.room[id] += missing * k.size
+	k.extend(s.requests.table[id], missing)
+	p.room += missing * k.size
 	return back, true
 }
 
@@ -109,6 +113,9 @@ func (s *Scheduler) takeBack(id int32) bool {
 		return false
 	}
 	s.budget += s.plan.Scheduled[at].Tokens
+	if s.plan.Scheduled[at].Samples {
+		s.requests.progress[id].inflight -= s.ahead
+	}
 	s.plan.Scheduled = slices.Delete(s.plan.Scheduled, at, at+1)
 	return true
 }
@@ -118,7 +125,8 @@ func (s *Scheduler) takeBack(id int32) bool {
 func (s *Scheduler) preempt(id int32) {
 	r := &s.requests
 	s.kv.release(r.table[id])
-	r.computed[id], r.room[id], r.state[id], r.resumed[id] = 0, 0, Waiting, true
+	r.progress[id].computed, r.progress[id].room = 0, 0
+	r.state[id], r.resumed[id] = Waiting, true
 	s.waiting.pushFront(id)
 	s.plan.Preempted = append(s.plan.Preempted, id)
 	s.totals.Preemptions++
@@ -128,8 +136,9 @@ func (s *Scheduler) preempt(id int32) {
 func (s *Scheduler) waitingPass() {
 	for s.budget > 0 && s.waiting.n > 0 && len(s.running) < s.seats {
 		id := s.waiting.first()
-		s.lookUp(id)
-		n := s.requests.total[id] - int32(len(s.hits))*s.kv.size
+		p := &s.requests.progress[id]
+		s.lookUp(id, p.total)
+		n := p.total - int32(len(s.hits))*s.kv.size
 		if s.threshold > 0 {
 			n = min(n, s.threshold)
 		}
@@ -145,7 +154,7 @@ func (s *Scheduler) waitingPass() {
 		if !s.admit(id, n) {
 			break // those behind it wait too
 		}
-		s.give(id, n)
+		s.give(id, p, n)
 	}
 	if !s.rules.ReturnReversed {
 		slices.Reverse(s.aside)
@@ -156,14 +165,14 @@ func (s *Scheduler) waitingPass() {
 	s.aside = s.aside[:0]
 }
 
-// lookUp finds the cached blocks that a request begins with. The last token is
-// always computed.
-func (s *Scheduler) lookUp(id int32) {
+// lookUp finds the cached blocks that a request begins with. The last of its
+// tokens is always computed.
+func (s *Scheduler) lookUp(id, tokens int32) {
 	s.hits = s.hits[:0]
 	if !s.kv.caching {
 		return
 	}
-	most := (s.requests.total[id] - 1) / s.kv.size
+	most := (tokens - 1) / s.kv.size
 	for i := range most {
 		b := s.kv.known.find(s.requests.owner(id, i), i)
 		if b == 0 {
@@ -176,7 +185,7 @@ func (s *Scheduler) lookUp(id int32) {
 // admit gives the head of the queue a seat and blocks for its hits and n more
 // tokens, if they can be had without preempting anybody.
 func (s *Scheduler) admit(id, n int32) bool {
-	r, k := &s.requests, &s.kv
+	r, p, k := &s.requests, &s.requests.progress[id], &s.kv
 	hits := int32(len(s.hits))
 	taken := int32(0) // hits that are in the free list
 	for _, b := range s.hits {
@@ -190,7 +199,7 @@ func (s *Scheduler) admit(id, n int32) bool {
 	}
 	need := func(tokens int32) int32 { return max(0, k.ceil(min(tokens, s.maxLen))-hits) + taken + kept }
 	found := hits * k.size
-	if (s.gated && need(r.total[id]) > k.free) || need(found+n) > k.free {
+	if (s.gated && need(p.total) > k.free) || need(found+n) > k.free {
 		return false
 	}
 	s.waiting.pop()
@@ -200,10 +209,9 @@ func (s *Scheduler) admit(id, n int32) bool {
 	missing := max(0, k.ceil(found+n)-hits)
 	k.extend(table, missing)
 	r.table[id], r.state[id] = table, Running
-	r.computed[id], r.room[id] = found, (hits+missing)*k.size
-	r.full[id] = found + k.size
+	p.computed, p.room, p.full = found, (hits+missing)*k.size, found+k.size
 	if !k.caching {
-		r.full[id] = math.MaxInt32
+		p.full = math.MaxInt32
 	}
 	s.plan.Hits = append(s.plan.Hits, Hit{id, found})
 	s.countLookup(id, found)
@@ -212,24 +220,28 @@ func (s *Scheduler) admit(id, n int32) bool {
 
 // countLookup keeps the statistics of the prefix cache.
 func (s *Scheduler) countLookup(id, found int32) {
-	t := &s.totals
+	t, asked := &s.totals, int64(s.requests.progress[id].total)
 	if s.requests.resumed[id] {
-		t.ResumedQueried += int64(s.requests.total[id])
+		t.ResumedQueried += asked
 		t.ResumedHit += int64(found)
 		return
 	}
-	t.Queried += int64(s.requests.total[id])
+	t.Queried += asked
 	t.Hit += int64(found)
 }
 
 // give plans n tokens for a request that has the blocks. Blocks that become
 // full are cached at once, so that an admission of the same pass can hit them.
-func (s *Scheduler) give(id, n int32) {
-	r := &s.requests
-	computed := r.computed[id]
-	s.plan.Scheduled = append(s.plan.Scheduled, Share{id, n, computed})
+func (s *Scheduler) give(id int32, p *progress, n int32) {
+	context, computed := p.computed, p.computed+n
+	samples := computed == p.total+p.inflight
+	if samples {
+		p.inflight += s.ahead
+	}
+	p.computed = computed
 	s.budget -= n
-	if known := min(computed+n, r.total[id]); known >= r.full[id] {
+	s.plan.Scheduled = append(s.plan.Scheduled, Share{id, n, context, samples})
+	if known := min(computed, p.total); known >= p.full {
 		s.register(id, known)
 	}
 }
@@ -237,36 +249,10 @@ func (s *Scheduler) give(id, n int32) {
 // register gives the blocks that are full within the first tokens of a request
 // their identity.
 func (s *Scheduler) register(id, tokens int32) {
-	r, k := &s.requests, &s.kv
+	r, p, k := &s.requests, &s.requests.progress[id], &s.kv
 	blocks := k.tables[r.table[id]]
-	for ; r.full[id] <= tokens; r.full[id] += k.size {
-		i := r.full[id]/k.size - 1
+	for ; p.full <= tokens; p.full += k.size {
+		i := p.full/k.size - 1
 		k.known.add(blocks[i], r.owner(id, i), i)
-	}
-}
-
-// commit counts the planned tokens as computed and notes who puts out a token:
-// every request that has no more to compute.
-func (s *Scheduler) commit() {
-	r := &s.requests
-	s.plan.Evicted = s.kv.evicted
-	s.plan.Free = int(s.kv.free)
-	s.totals.Evictions += int64(len(s.plan.Evicted))
-	s.open = true
-	s.launched = s.launched[:0]
-	for _, e := range s.plan.Scheduled {
-		s.plan.Tokens += int(e.Tokens)
-		computed := e.Context + e.Tokens
-		r.computed[e.Request] = computed
-		if computed != r.total[e.Request]+r.inflight[e.Request] {
-			continue
-		}
-		s.launched = append(s.launched, e.Request)
-		if s.async {
-			r.inflight[e.Request]++
-		}
-	}
-	if !s.async {
-		s.due, s.launched = s.launched, s.due
 	}
 }

@@ -26,6 +26,9 @@ type Share struct {
 	Tokens int32
 	// Context is how many tokens came before: computed or found in the cache.
 	Context int32
+	// Samples says that the step puts out a token, since all others of the
+	// request are computed with it.
+	Samples bool
 }
 
 // Hit is an admission and the tokens that the prefix cache had for it.

@@ -51,16 +51,21 @@ const (
 	Unservable
 )
 
-// requests is what is known of every request, one array a property, by id.
+// progress is what every pass looks at, kept in half a cache line.
+type progress struct {
+	prompt   int32
+	total    int32 // tokens of prompt and output so far
+	computed int32 // tokens whose KV exists or is scheduled
+	inflight int32 // tokens scheduled and not known yet (async)
+	limit    int32 // total at which the scheduler knows of the end
+	end      int32 // total at which it ends
+	room     int32 // tokens that its blocks can hold
+	full     int32 // tokens at which its next block can be registered
+}
+
+// requests is what is known of every request, by id.
 type requests struct {
-	prompt   []int32
-	total    []int32 // tokens of prompt and output so far
-	computed []int32 // tokens whose KV exists or is scheduled
-	inflight []int32 // tokens scheduled and not known yet (async)
-	limit    []int32 // total at which the scheduler knows of the end
-	end      []int32 // total at which it ends
-	room     []int32 // tokens that its blocks can hold
-	full     []int32 // tokens at which its next block can be registered
+	progress []progress
 	table    []int32 // its blocks in kv
 	priority []int32
 	state    []State
@@ -78,20 +83,16 @@ type nodeBlocks struct {
 
 // add appends a request and returns its id.
 func (r *requests) add(q *Request, c *Config) int32 {
-	id := int32(len(r.prompt))
+	id := int32(len(r.state))
 	most := q.MaxTokens
 	if most == 0 {
 		most = q.Output
 	}
 	limit := min(q.Prompt+most, c.MaxModelLen)
-	r.prompt = append(r.prompt, int32(q.Prompt))
-	r.total = append(r.total, int32(q.Prompt))
-	r.computed = append(r.computed, 0)
-	r.inflight = append(r.inflight, 0)
-	r.limit = append(r.limit, int32(limit))
-	r.end = append(r.end, int32(min(q.Prompt+q.Output, limit)))
-	r.room = append(r.room, 0)
-	r.full = append(r.full, 0)
+	r.progress = append(r.progress, progress{
+		prompt: int32(q.Prompt), total: int32(q.Prompt),
+		limit: int32(limit), end: int32(min(q.Prompt+q.Output, limit)),
+	})
 	r.table = append(r.table, 0)
 	r.priority = append(r.priority, int32(q.Priority))
 	r.state = append(r.state, Waiting)

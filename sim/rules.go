@@ -2,8 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
-	"strings"
 )
 
 // NewestRelease is the newest vLLM release whose rules are known.
@@ -104,24 +104,13 @@ func (v version) before(w version) bool {
 // parseRelease reads 0.32, 0.32.0, v0.32.0 and what builds add to it, such as
 // 0.32.0rc1, 0.32.0.post1 or 0.32.0+cpu.
 func parseRelease(text string) (version, bool) {
-	text, _, _ = strings.Cut(strings.TrimPrefix(text, "v"), "+")
-	parts := strings.SplitN(text, ".", 4)
-	if len(parts) < 2 {
+	parts := regexp.MustCompile(`^v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4})(?:[.+a-z][.+a-z0-9]*)?)?$`).FindStringSubmatch(text)
+	if parts == nil {
 		return version{}, false
 	}
 	var v version
-	for i, part := range parts[:min(len(parts), 3)] {
-		digits := part
-		if i == 2 {
-			if end := strings.IndexFunc(part, func(r rune) bool { return r < '0' || r > '9' }); end > 0 {
-				digits = part[:end]
-			}
-		}
-		n, err := strconv.ParseUint(digits, 10, 16)
-		if err != nil {
-			return version{}, false
-		}
-		v[i] = int(n)
+	for i, digits := range parts[1:] {
+		v[i], _ = strconv.Atoi(digits) // no patch is patch 0
 	}
 	return v, true
 }

@@ -7,7 +7,7 @@ import "fmt"
 type Scheduler struct {
 	rules     Rules
 	policy    Policy
-	async     bool
+	ahead     int32 // passes made before a result is known: 1 if async
 	whole     bool  // prompts are not cut
 	gated     bool  // the full-sequence gate is on
 	watermark int32 // blocks
@@ -27,13 +27,11 @@ type Scheduler struct {
 	hits      []int32
 	aside     []int32
 
-	plan     Plan
-	outcome  Outcome
-	due      []int32 // requests whose next token comes with the next Apply
-	launched []int32 // async: those of the pass that was just made
-	inFlight bool    // async: a step runs whose results are not applied
-	open     bool    // a plan is not applied
-	totals   Totals
+	plan    Plan
+	outcome Outcome
+	open    bool    // the plan is not applied
+	flying  []Share // async: the step that runs while a pass is made
+	totals  Totals
 }
 
 // Totals count since the scheduler was made.
@@ -53,10 +51,12 @@ func NewScheduler(c Config) (*Scheduler, error) {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
 	s := &Scheduler{
-		rules: c.Rules, policy: c.Policy, async: c.Async,
-		whole: c.WholePrompts, gated: c.Rules.FullSequenceGate && !c.NoFullSequenceGate,
+		rules: c.Rules, policy: c.Policy, whole: c.WholePrompts, gated: c.Rules.FullSequenceGate && !c.NoFullSequenceGate,
 		seats: c.MaxSeqs, maxLen: int32(c.MaxModelLen), most: int32(c.budget()), cut: int32(c.Threshold),
 		config: c, kv: newKV(c), waiting: queue{ranked: c.Policy == Priority},
+	}
+	if c.Async {
+		s.ahead = 1
 	}
 	if c.Rules.Watermark {
 		s.watermark = int32(c.Watermark * float64(c.Blocks))
@@ -85,7 +85,8 @@ func (s *Scheduler) Add(q Request) (id int32, err error) {
 
 // Idle reports whether there is nothing to do before a request arrives.
 func (s *Scheduler) Idle() bool {
-	return len(s.running) == 0 && s.waiting.n == 0 && !s.inFlight && !s.open
+	drained := !s.open && (s.ahead == 0 || len(s.plan.Scheduled) == 0)
+	return len(s.running) == 0 && s.waiting.n == 0 && drained
 }
 
 // Running lists the requests with a seat, in the order in which they are
@@ -110,11 +111,12 @@ func (s *Scheduler) State(id int32) State { return s.requests.state[id] }
 
 // Computed is the tokens of a request whose KV exists, or is being computed by
 // a step that was planned.
-func (s *Scheduler) Computed(id int32) int { return int(s.requests.computed[id]) }
+func (s *Scheduler) Computed(id int32) int { return int(s.requests.progress[id].computed) }
 
 // Outputs is the tokens that a request has put out.
 func (s *Scheduler) Outputs(id int32) int {
-	return int(s.requests.total[id] - s.requests.prompt[id])
+	p := &s.requests.progress[id]
+	return int(p.total - p.prompt)
 }
 
 // Totals are the counts so far.
