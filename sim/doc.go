@@ -59,10 +59,10 @@
 //
 // # Cost
 //
-// Requests and blocks are arrays of properties, indexed by ids of 32 bits. A
-// pass allocates nothing once its lists have grown, and looks at each running
-// request once. A request takes some 50 bytes for as long as the scheduler
-// lives, since its blocks may be cached after its end.
+// Requests and blocks are arrays indexed by ids of 32 bits; what a pass looks at
+// of a request lies together in 32 bytes. A pass allocates nothing once its
+// lists have grown. A request takes some 50 bytes for as long as the scheduler
+// lives, since its blocks may be cached after its end, and a block 28.
 //
 // Not modelled: connectors that move KV between engines, speculative decoding,
 // LoRA and grammars, which let requests wait for something else than blocks.

@@ -43,9 +43,8 @@ func (s *Scheduler) runningPass() {
 			continue
 		}
 		if p.computed+n > p.room {
-			back, ok := s.makeRoom(id, i, n)
-			i -= back
-			if !ok && s.policy == Priority && s.rules.SelfPreemptGoesOn {
+			var ok bool
+			if i, ok = s.makeRoom(id, i, n); !ok && s.rules.SelfPreemptGoesOn {
 				continue // at i stands the request after it
 			}
 			if !ok {
@@ -66,30 +65,30 @@ func (s *Scheduler) needs(p *progress) int32 {
 	if s.threshold > 0 {
 		n = min(n, s.threshold)
 	}
-	return min(n, s.budget, s.maxLen-1-p.computed)
+	return min(n, s.budget) // max_model_len bounds the limit already
 }
 
 // makeRoom finds the blocks for n more tokens of the request at place i, and
 // preempts others until there are enough. It fails where the request preempts
-// itself. back is how far its place moved to the front.
-func (s *Scheduler) makeRoom(id int32, i int, n int32) (back int, ok bool) {
+// itself. place is where the walk stands then.
+func (s *Scheduler) makeRoom(id int32, i int, n int32) (place int, ok bool) {
 	p, k := &s.requests.progress[id], &s.kv
 	missing := k.ceil(p.computed + n - p.room)
 	for missing > k.free {
 		at := s.victim()
 		victim := s.running[at]
 		s.running = slices.Delete(s.running, at, at+1)
-		if s.takeBack(victim) || (s.rules.VictimMovesIndex && at < i-back) {
-			back++
+		if s.takeBack(victim) || (s.rules.VictimMovesIndex && at < i) {
+			i--
 		}
 		s.preempt(victim)
 		if victim == id {
-			return back, false
+			return i, false
 		}
 	}
 	k.extend(s.requests.table[id], missing)
 	p.room += missing * k.size
-	return back, true
+	return i, true
 }
 
 // victim is the place of the running request that is preempted next.
@@ -197,7 +196,7 @@ func (s *Scheduler) admit(id, n int32) bool {
 	if len(s.running) == 0 {
 		kept = 0
 	}
-	need := func(tokens int32) int32 { return max(0, k.ceil(min(tokens, s.maxLen))-hits) + taken + kept }
+	need := func(tokens int32) int32 { return max(0, k.ceil(tokens)-hits) + taken + kept }
 	found := hits * k.size
 	if (s.gated && need(p.total) > k.free) || need(found+n) > k.free {
 		return false

@@ -107,6 +107,28 @@ func TestScheduleApplies(t *testing.T) {
 	}
 }
 
+// TestRulesAlone sets one rule against its release: requests that were set aside
+// return in order.
+func TestRulesAlone(t *testing.T) {
+	for _, reversed := range []bool{true, false} {
+		s := replica(t, func(c *sim.Config) {
+			c.Rules, c.WholePrompts, c.MaxBatchedTokens = rulesOf(t, "0.11.2"), true, 32
+			c.Rules.ReturnReversed = reversed
+		})
+		for _, prompt := range []int{20, 14, 13} {
+			add(t, s, sim.Request{Prompt: prompt, Output: 1})
+		}
+		s.Schedule()
+		want := []int32{1, 2}
+		if reversed {
+			want = []int32{2, 1}
+		}
+		if got := s.AppendWaiting(nil); !slices.Equal(got, want) || s.WaitingCount() != 2 {
+			t.Errorf("reversed %v: %v wait, want %v", reversed, got, want)
+		}
+	}
+}
+
 // TestTotals keeps look-ups of requests that resume apart.
 func TestTotals(t *testing.T) {
 	s := replica(t, func(c *sim.Config) { c.Blocks, c.MaxModelLen = 7, 24 })

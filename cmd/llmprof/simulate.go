@@ -72,7 +72,8 @@ func (a *app) simulateScenarios(files []string) error {
 		if d.Diff != "" {
 			differ = append(differ, file)
 		}
-		if all = append(all, d); !a.people() {
+		all = append(all, d)
+		if !a.people() {
 			continue
 		}
 		if i > 0 {

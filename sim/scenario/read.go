@@ -22,6 +22,8 @@ const (
 	MaxTokens = 1 << 20
 	// MaxBlocks is the largest pool.
 	MaxBlocks = 1 << 20
+	// MaxSchedule is the bytes after which a schedule is given up.
+	MaxSchedule = 64 << 20
 )
 
 // SyntaxError is a fault of a scenario's text, with its place.

@@ -1,6 +1,7 @@
 package scenario_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -44,6 +45,19 @@ func TestRecorded(t *testing.T) {
 	}
 	if ran != want {
 		t.Errorf("%d recorded schedules, want %d", ran, want)
+	}
+}
+
+// TestRunIsBounded gives up a schedule that would fill the memory.
+func TestRunIsBounded(t *testing.T) {
+	var load strings.Builder
+	load.WriteString("config num_blocks=1000 block_size=4 max_num_batched_tokens=64 max_num_seqs=1 max_model_len=3000\n")
+	for i := range 5000 {
+		fmt.Fprintf(&load, "req waits-for-very-long-%d arrival=1 prompt=1 output=200\n", i)
+	}
+	_, _, err := scenario.Run("long", strings.NewReader(load.String()))
+	if err == nil || !strings.Contains(err.Error(), "longer than 67108864 bytes at step ") {
+		t.Errorf("a schedule without end: %v", err)
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *Scenario) Run(to io.Writer) error {
 			if len(arrivals) == 0 {
 				break
 			}
-			step = max(step, arrivals[0].Arrival)
+			step = arrivals[0].Arrival
 		}
 		for len(arrivals) > 0 && arrivals[0].Arrival <= step {
 			if _, err := scheduler.Add(p.request(arrivals[0])); err != nil {
@@ -60,6 +60,9 @@ func (s *Scenario) Run(to io.Writer) error {
 		p.pass(step, plan, scheduler.Running(), waiting)
 		p.outcome(scheduler.Apply())
 		steps++
+		if p.written > MaxSchedule {
+			return fmt.Errorf("the schedule is longer than %d bytes at step %d: make the load smaller", MaxSchedule, step)
+		}
 	}
 	t := scheduler.Totals()
 	fmt.Fprintf(p.w, "end steps=%d preemptions=%d hit_tokens=%d evictions=%d\n", steps, t.Preemptions, t.Hit+t.ResumedHit, t.Evictions)
@@ -71,7 +74,9 @@ type printer struct {
 	w      *bufio.Writer
 	names  []string // of requests, by id
 	groups []string // of shared nodes
-	text   []byte
+	text   []byte   // of the line
+
+	written int // bytes
 }
 
 // request gives the next request its id and says it in the scheduler's words.
@@ -108,6 +113,7 @@ func (p *printer) outcome(o *sim.Outcome) {
 	list(p, "finish", o.Finished, p.name)
 	p.number("end_free", o.Free)
 	p.text = append(p.text, '\n')
+	p.written += len(p.text)
 	_, _ = p.w.Write(p.text) // Flush tells
 }
 
