@@ -16,6 +16,7 @@ import (
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/hub"
 	"github.com/llmprof/llmprof/profile"
+	"github.com/llmprof/llmprof/sim"
 )
 
 // The exit codes.
@@ -103,6 +104,7 @@ func exitCode(err error) int {
 	var newer *profile.VersionError
 	var newerPredictor *fit.VersionError
 	var unsupported *hub.UnsupportedError
+	var release *sim.UnknownReleaseError
 	var access *hub.AccessError
 	var died *engine.DiedError
 	var exit *engine.ExitError
@@ -111,7 +113,7 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &coded):
 		return coded.ExitCode()
-	case errors.As(err, &unknown), errors.As(err, &newer), errors.As(err, &newerPredictor), errors.As(err, &unsupported):
+	case errors.As(err, &unknown), errors.As(err, &newer), errors.As(err, &newerPredictor), errors.As(err, &unsupported), errors.As(err, &release):
 		return codeUnknown
 	case errors.As(err, &access):
 		return accessCode(access.Reason)

@@ -100,6 +100,7 @@ Start with:  llmprof quickstart`,
 		a.batchCommand(),
 		a.benchCommand(),
 		a.mockCommand(),
+		a.simulateCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
