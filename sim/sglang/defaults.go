@@ -138,10 +138,10 @@ func byMemory(release string, m Machine) (chunk, graph int) {
 // fraction is mem_fraction_static from 0.5.5 on, a share.
 func fraction(release string, m Machine, d Defaults) float64 {
 	if m.MemoryMiB == 0 {
-		if release == "0.5.5" || release == "0.5.10" {
-			return 0.88
+		if release == "0.5.23" {
+			return 0.95
 		}
-		return 0.95
+		return 0.88
 	}
 	memory := float64(m.MemoryMiB)
 	reserved := 512 + 1.5*float64(max(d.Chunk, 2048)) + 2*float64(d.GraphBatch) +
@@ -185,7 +185,7 @@ func DefaultSeats(release string, pool, context int) (int, error) {
 	case pool < 1 || context < 1:
 		return 0, fmt.Errorf("default seats of a pool of %d tokens and a context of %d: want at least 1 of each", pool, context)
 	}
-	seats := min(max(pool/context*512+pool%context*512/context, 2048), 4096)
+	seats := min(max(int(float64(pool)/float64(context)*512), 2048), 4096)
 	if at >= slices.Index(Releases(), "0.5.10") {
 		seats = min(seats, pool/2)
 	}

@@ -99,11 +99,11 @@ func (s *Scheduler) queueReturns(old int) {
 	n := copy(s.waiting, s.waiting[len(a.admitted)-old:])
 	s.waiting = s.waiting[:n]
 	for _, r := range a.preempted {
-		s.batch.Retracted = append(s.batch.Retracted, r)
 		if len(a.admitted) == 0 && !s.config.Rules.PreemptedReturn {
 			s.abort(r)
 			continue
 		}
+		s.batch.Retracted = append(s.batch.Retracted, r)
 		s.enqueue(r)
 	}
 }
@@ -122,7 +122,6 @@ func (s *Scheduler) extendBatch() error {
 		total += int(q.extend[r])
 		slots += s.pages(q.prefix[r]+q.extend[r]) - s.pages(q.prefix[r])
 	}
-	s.prefilled += int64(total)
 	if s.page > 1 {
 		total += len(s.adder.admitted) * int(s.page)
 	}
@@ -159,10 +158,9 @@ func (s *Scheduler) mix() error {
 		for _, r := range s.running {
 			s.q.fill[r] = s.q.length(r)
 		}
-		s.prefilled += int64(len(s.running))
 		s.batch.Kind = Mixed
 		s.schedule(s.running)
 	}
-	s.running = s.running[:0]
+	s.running, s.adopted = s.running[:0], 0
 	return nil
 }

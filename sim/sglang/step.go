@@ -89,8 +89,12 @@ type Scheduler struct {
 	full             bool
 
 	ratio, start, least, decay float64
-	entries, prefilled         int64
-	interval                   int
+	entries                    int64
+	// prefilled is the engine's counter of prefilled tokens. It adds, with every
+	// decode too, the tokens of the prefill batch that became the running one.
+	prefilled           int64
+	lastTokens, adopted int64
+	interval            int
 
 	batch       Batch
 	last        []int32 // the batch before, if it prefilled
@@ -234,6 +238,9 @@ func (s *Scheduler) mergeLast() {
 	case len(kept) < len(s.last), len(kept) > 0 && len(s.running) == 0:
 		s.full = false
 	}
+	if len(kept) > 0 && len(s.running) == 0 {
+		s.adopted = s.lastTokens
+	}
 	s.running = append(s.running, kept...)
 	s.last = s.last[:0]
 }
@@ -256,6 +263,7 @@ func (s *Scheduler) dropEnded() {
 // execute reads the result that is due and remembers the batch.
 func (s *Scheduler) execute() {
 	b := &s.batch
+	s.countTokens()
 	made := b.Kind != None
 	switch {
 	case !s.config.Overlap:
@@ -277,6 +285,20 @@ func (s *Scheduler) execute() {
 	if s.lastPrefill {
 		s.last = append(s.last, b.Requests...)
 		s.lastPiece = s.piece
+	}
+}
+
+// countTokens advances the counter of prefilled tokens.
+func (s *Scheduler) countTokens() {
+	switch s.batch.Kind {
+	case Decode:
+		s.prefilled += s.adopted
+	case Prefill, Mixed:
+		s.lastTokens = 0
+		for _, n := range s.batch.Tokens {
+			s.lastTokens += int64(n)
+		}
+		s.prefilled += s.lastTokens
 	}
 }
 
