@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmprof/llmprof/sim/scenario"
+	"github.com/llmprof/llmprof/sim/sglang"
 )
 
 func (a *app) simulateCommand() *cobra.Command {
@@ -18,8 +19,8 @@ func (a *app) simulateCommand() *cobra.Command {
 		Use:   "simulate --scenario FILE...",
 		Short: "Decide small schedules as the engine's scheduler does",
 		Long: `Simulate runs scenarios: texts with a replica's settings and the requests that
-arrive at it. It decides every step as vLLM's scheduler does, in the release that
-the file names, and prints the schedule: who gets how many tokens, what the prefix
+arrive at it. It decides every step as the scheduler of vLLM or SGLang does, in the
+release that the file names, and prints the schedule: who gets how many tokens, what the prefix
 cache finds and forgets, who is preempted, and the free blocks.
 
 A file that holds an expected schedule is checked: where it differs, the
@@ -103,11 +104,7 @@ func (a *app) decide(file string) (decided, error) {
 	if err != nil {
 		return decided{}, err
 	}
-	run, err := deciderOf(file, text)
-	if err != nil {
-		return decided{}, err
-	}
-	schedule, expected, err := run(file, bytes.NewReader(text))
+	schedule, expected, err := deciderOf(text)(file, bytes.NewReader(text))
 	if err != nil {
 		return decided{}, err
 	}
@@ -136,7 +133,7 @@ func (a *app) readScenario(file string) ([]byte, error) {
 
 // deciderOf chooses the scheduler by the config line, which names the engine
 // and its release.
-func deciderOf(file string, text []byte) (decider, error) {
+func deciderOf(text []byte) decider {
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0] != "config" {
@@ -144,11 +141,11 @@ func deciderOf(file string, text []byte) (decider, error) {
 		}
 		for _, word := range words {
 			if strings.HasPrefix(word, "sglang=") {
-				return nil, &codedError{codeUnknown, fmt.Errorf("%s: config says %s, and SGLang's scheduler is not built", file, word), "files whose config says vllm= run"}
+				return sglang.Run
 			}
 		}
 	}
-	return scenario.Run, nil
+	return scenario.Run
 }
 
 // loadOf is the text up to the schedule that it expects.
