@@ -47,10 +47,16 @@ func (s *Scheduler) tryPrefill() (bool, error) {
 // victims left, so it counts those who run now.
 func (s *Scheduler) seats() int {
 	n := s.config.Seats - len(s.running)
-	if s.config.Rules.PieceHoldsSeat && s.holdsPiece {
-		n--
+	if !s.config.Rules.PieceHoldsSeat || !s.holdsPiece {
+		return n
 	}
-	return n
+	rows := s.config.Seats - 1
+	for _, r := range s.running {
+		if s.q.state[r] == runs {
+			rows--
+		}
+	}
+	return min(n, rows)
 }
 
 // seatsStop reports whether a pass without a free seat ends at once.

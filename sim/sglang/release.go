@@ -53,7 +53,8 @@ type Rules struct {
 	EmptyClearsFlag bool
 	// Seats is what a pass does when no seat is free.
 	Seats SeatGate
-	// PieceHoldsSeat counts the request in pieces twice against the seats.
+	// PieceHoldsSeat counts the request in pieces twice against the seats, unless
+	// one that has ended is still counted with the running ones.
 	PieceHoldsSeat bool
 	// IdleNeedsEmptyQueue resets the ratio only when nothing waits either.
 	IdleNeedsEmptyQueue bool
