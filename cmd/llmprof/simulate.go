@@ -35,7 +35,7 @@ completed, so that the output is a scenario again.
   llmprof simulate --scenario schedules/*.txt > /dev/null`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(scenarios) == 0 {
-				return usage("llmprof simulate --help shows one", "simulate takes texts of scenarios for now: give --scenario FILE")
+				return usage("llmprof simulate --help shows one", "simulate wants the text of a scenario: --scenario FILE")
 			}
 			return a.simulateScenarios(append(scenarios, args...))
 		},
