@@ -51,7 +51,7 @@ func (s nvidiaSMI) Follow(ctx context.Context, every time.Duration, take func(Sn
 		}
 		return nil
 	}, argv...)
-	cycle.end()
+	cycle.stop()
 	if err == nil && cycle.snapshots == 0 {
 		err = errors.New("it lists no device")
 	}
@@ -112,6 +112,14 @@ func (c *nvidiaCycle) end() {
 	c.take(Snapshot{Time: c.when, Readings: c.open})
 	c.open = nil
 	c.snapshots++
+}
+
+// stop hands the open cycle on unless the program ended amid it: a snapshot
+// that lacks devices would look as if they had gone.
+func (c *nvidiaCycle) stop() {
+	if c.snapshots == 0 {
+		c.end()
+	}
 }
 
 // clip shortens a foreign line for an error.

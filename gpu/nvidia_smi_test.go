@@ -40,7 +40,8 @@ while [ $i -lt 4 ]; do
 	echo "2026/01/05 10:15:00.${i}03, 1, GPU-b, NVIDIA H200, [N/A], [Not Supported], 1980, 2619, N/A, 7, 3, 143771, $((2000 + i))"
 	i=$((i + 1))
 done
-printf '2026/01/05 10:15:00.901, 0, GPU-a, NVIDIA H200, 101.5, 700.00, 1980, 2619, 41, 7, 3, 143771, 10'
+echo '2026/01/05 10:15:00.901, 0, GPU-a, NVIDIA H200, 101.5, 700.00, 1980, 2619, 41, 7, 3, 143771, 1004'
+printf '2026/01/05 10:15:00.902, 1, GPU-b, NVIDIA H200, 101.5, 700.00, 1980, 2619, 41, 7, 3, 143771, 20'
 echo 'driver went away' >&2; exit 3`
 	programs(t, fakeNvidia(stream, noProcesses, "GPU 0: NVIDIA H200 (UUID: GPU-a)", ""))
 	all, err := collect(t, gpu.NvidiaSMI(gpu.Local()), 100)
@@ -48,7 +49,7 @@ echo 'driver went away' >&2; exit 3`
 		t.Errorf("error %v, want why the program ended", err)
 	}
 	if len(all) != 4 {
-		t.Fatalf("%d snapshots, want 4: the half line at the end is none", len(all))
+		t.Fatalf("%d snapshots, want 4: the half round at the end is none", len(all))
 	}
 	for i, s := range all {
 		if len(s.Readings) != 2 || s.Readings[0].UUID != "GPU-a" || s.Readings[1].UUID != "GPU-b" {
