@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/llmprof/llmprof/settings"
 )
 
 // Model finds a model by short name, hub id or alias. Case does not matter,
@@ -146,7 +148,7 @@ func nearest(key string, known iter.Seq2[string, string], n int) []string {
 	best := map[string]int{} // name → cost of its closest key
 	for candidate, name := range known {
 		candidate = short(candidate)
-		cost := 2*editDistance(key, candidate) - commonPrefix(key, candidate)
+		cost := 2*settings.EditDistance(key, candidate) - commonPrefix(key, candidate)
 		if len(key) >= 3 && strings.Contains(candidate, key) {
 			// A part of a name, such as "4090": closer than any misspelling.
 			cost = len(candidate) - len(key) - 4*compared
@@ -160,27 +162,6 @@ func nearest(key string, known iter.Seq2[string, string], n int) []string {
 		return cmp.Or(cmp.Compare(best[a], best[b]), strings.Compare(a, b))
 	})
 	return names[:max(min(len(names), n), 0)]
-}
-
-// editDistance is the Levenshtein distance in bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substituted := diagonal
-			if a[i] != b[j] {
-				substituted++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substituted, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // commonPrefix is the number of bytes with which both strings begin.

@@ -173,17 +173,6 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-func TestEditDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"h1000", "h100", 1}, {"flaw", "lawn", 2}} {
-		if got := editDistance(test.a, test.b); got != test.want {
-			t.Errorf("%q to %q: %d edits, want %d", test.a, test.b, got, test.want)
-		}
-	}
-}
-
 func BenchmarkBuiltin(b *testing.B) {
 	for b.Loop() {
 		if _, err := Builtin(); err != nil {

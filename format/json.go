@@ -334,6 +334,7 @@ func (p *parser) object(v *value, depth int) error {
 
 // comma reads what stands between two parts: a comma, or the end.
 func (p *parser) comma(end byte) (more bool, err error) {
+	before := p.at
 	p.blanks()
 	if p.at >= len(p.text) {
 		return false, errEnd
@@ -347,6 +348,11 @@ func (p *parser) comma(end byte) (more bool, err error) {
 		return false, nil
 	}
 	r, _ := utf8.DecodeRune(p.text[p.at:])
+	if p.text[p.at] == '{' && bytes.IndexByte(p.text[before:p.at], '\n') >= 0 {
+		// The next line begins a value of its own: this one was cut.
+		p.at = before
+		return false, fmt.Errorf("want a comma or %q, got the end of the line", end)
+	}
 	return false, fmt.Errorf("want a comma or %q, got %q", end, r)
 }
 

@@ -208,3 +208,34 @@ func FuzzTable(f *testing.F) {
 		}
 	})
 }
+
+func TestTableWriter(t *testing.T) {
+	for _, text := range []string{
+		"a,b\n1,2\n",
+		"a,b\r\n1,2\r\n",
+		"a,b\r\n\"x\r\ny\",2\r\n",
+		"a,\"b\r\"\r\n\"x\ry\",2\r\n",
+		"a,\"b\r\"\n\"x\ry\",\"\n\"\n",
+	} {
+		tab, err := format.OpenTable("x.csv", []byte(text), format.Limits{})
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		var b bytes.Buffer
+		w := format.NewTableWriter(&b, tab.Newline())
+		if err := w.Write(tab.Columns()); err != nil {
+			t.Fatal(err)
+		}
+		for row, err := range tab.Rows() {
+			if err != nil {
+				t.Fatalf("%q: %v", text, err)
+			}
+			if err := w.Write(row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if w.Flush(); w.Error() != nil || b.String() != text {
+			t.Errorf("%q became %q (%v)", text, b.String(), w.Error())
+		}
+	}
+}

@@ -55,6 +55,8 @@ func (s Seconds) String() string {
 		return strconv.FormatFloat(float64(s), 'g', -1, 64) + " s"
 	case abs == 0:
 		return "0 s"
+	case abs >= 1e15: // no clock runs as long
+		return strconv.FormatFloat(float64(s), 'e', 3, 64) + " s"
 	case abs < 1e-6:
 		return significant(float64(s)*1e9) + " ns"
 	case abs < 1e-3:
@@ -163,6 +165,36 @@ func ParseCount(s string) (int, error) {
 		return 0, fmt.Errorf("%q is not a whole number", s)
 	}
 	return int(value), nil
+}
+
+// ParseEngineCount reads a whole number as vLLM's own flags do: k, m, g and t are
+// powers of 1000 and may follow a decimal number ("25.6k"), K, M, G and T are
+// powers of 1024 behind a whole one. Ki, Mi and Gi are read as everywhere.
+func ParseEngineCount(s string) (int, error) {
+	text := strings.TrimSpace(s)
+	for _, suffix := range []struct {
+		text string
+		base float64
+		by   int
+	}{{"k", 1e3, 1}, {"m", 1e3, 2}, {"g", 1e3, 3}, {"t", 1e3, 4}, {"K", 1 << 10, 1}, {"M", 1 << 10, 2}, {"G", 1 << 10, 3}, {"T", 1 << 10, 4}} {
+		number, ok := strings.CutSuffix(text, suffix.text)
+		if !ok {
+			continue
+		}
+		value, err := strconv.ParseFloat(number, 64)
+		switch {
+		case err != nil || strings.Trim(number, "0123456789.") != "":
+			return 0, fmt.Errorf("%q is not a count: want a number such as 4096, 4k (4000) or 4K (4096)", s)
+		case suffix.base == 1<<10 && strings.Contains(number, "."):
+			return 0, fmt.Errorf("%q has decimals before a power of 1024: want %s%s for a power of 1000", s, number, strings.ToLower(suffix.text))
+		}
+		value = math.Floor(value*math.Pow(suffix.base, float64(suffix.by)) + 1e-6)
+		if value > 1<<53 {
+			return 0, fmt.Errorf("%q is too large", s)
+		}
+		return int(value), nil
+	}
+	return ParseCount(text)
 }
 
 // ParseBytes reads a memory size with its unit: "80GiB", "512 MiB", "1.5GB",

@@ -91,13 +91,45 @@ func TestPrinting(t *testing.T) {
 	}
 }
 
+func TestParseEngineCount(t *testing.T) {
+	for _, c := range []struct {
+		why, text string
+		want      int
+		fault     string
+	}{
+		{why: "plain", text: "4096", want: 4096},
+		{why: "k is a thousand", text: "8k", want: 8000},
+		{why: "K is 1024", text: "8K", want: 8192},
+		{why: "decimals of a thousand", text: "25.6k", want: 25600},
+		{why: "what is left of a token is dropped", text: "0.0019k", want: 1},
+		{why: "m and M", text: "1m", want: 1_000_000},
+		{why: "a binary million", text: "1M", want: 1 << 20},
+		{why: "a binary billion", text: "2G", want: 2 << 30},
+		{why: "our own spelling", text: "4Ki", want: 4096},
+		{why: "spaces around", text: " 8K ", want: 8192},
+		{why: "decimals of 1024", text: "1.5K", fault: "decimals"},
+		{why: "negative", text: "-3k", fault: "not a count"},
+		{why: "no number", text: "K", fault: "not a count"},
+		{why: "an exponent", text: "1e3k", fault: "not a count"},
+		{why: "too large", text: "99999T", fault: "too large"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			got, err := unit.ParseEngineCount(c.text)
+			checkParsed(t, got, c.want, err, c.fault)
+		})
+	}
+}
+
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"4k", "1e309", "-0", "0x1p-2", "80GiB", "∞B", "1_000"} {
+	for _, s := range []string{"4k", "25.6k", "8K", ".T", "1e309", "-0", "0x1p-2", "80GiB", "∞B", "1_000"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if n, err := unit.ParseCount(s); err == nil && n < 0 {
 			t.Errorf("count %q is %d", s, n)
+		}
+		if n, err := unit.ParseEngineCount(s); err == nil && n < 0 {
+			t.Errorf("count of an engine %q is %d", s, n)
 		}
 		if b, err := unit.ParseBytes(s); err == nil && b < 0 {
 			t.Errorf("size %q is %d", s, b)

@@ -2,7 +2,6 @@ package layerscsv
 
 import (
 	"bufio"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -96,8 +95,7 @@ func Write(w io.Writer, p *profile.Profile, opts WriteOptions) error {
 		return err
 	}
 	buffered := bufio.NewWriter(w)
-	lines := csv.NewWriter(buffered)
-	lines.UseCRLF = read.Newline == "\r\n"
+	lines := format.NewTableWriter(buffered, read.Newline)
 	if err := lines.Write(read.Columns); err != nil {
 		return fail(err)
 	}

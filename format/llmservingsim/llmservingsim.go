@@ -53,6 +53,14 @@
 // bundle, untouched, and may be replaced.
 //
 //	p, warnings, err := llmservingsim.ReadFS("perf/RTX4090", os.DirFS("perf/RTX4090"), llmservingsim.Options{})
+//
+// # Runs and links
+//
+// LLMServingSim also publishes what it is compared with. [ReadRun] reads the
+// folder of a run of its bench on a real vLLM: every request with the engine's
+// own times, and what the engine was started with. [ReadHardware] reads the
+// collectives that were measured between the devices of a machine, which no
+// bundle holds.
 package llmservingsim
 
 import (

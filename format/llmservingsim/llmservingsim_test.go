@@ -592,6 +592,7 @@ func FuzzReadFS(f *testing.F) {
 	}
 	f.Add("model: m", "moe.csv", "tokens,activated_experts,time_us\n1,8,50.0\n2,8,1e-3\n")
 	f.Add("a:\n b:\n  c: 'd", "dense.csv", "tokens,layer,note,time_us\n1,moe,\"x\ny\",5\n1,attention,,5.50\n")
+	f.Add("model: m", "dense.csv", "layer,tokens,\"time_us\r\"\r\n0,01,1\r\n")
 	f.Add("model: m", "profile.llmprof.gz", `{"schema":"llmprof/profile","version":"1.1","metadata":{"llmservingsim_digests":{}}}`)
 	f.Fuzz(func(t *testing.T, meta, name, text string) {
 		if !slices.Contains([]string{"dense.csv", "per_sequence.csv", "attention.csv", "moe.csv", "skew.csv", "skew_fit.csv", "profile.llmprof.gz"}, name) {

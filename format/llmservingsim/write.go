@@ -2,7 +2,6 @@ package llmservingsim
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -247,8 +246,7 @@ func belongs(name string) bool {
 // csvText writes the rows of one file.
 func csvText(s sheet, kept keptFile, list []row) ([]byte, error) {
 	var b bytes.Buffer
-	lines := csv.NewWriter(&b)
-	lines.UseCRLF = kept.Newline == "\r\n"
+	lines := format.NewTableWriter(&b, kept.Newline)
 	if err := lines.Write(kept.Columns); err != nil {
 		return nil, err
 	}

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/llmprof/llmprof/format"
+	"github.com/llmprof/llmprof/settings"
 	"github.com/llmprof/llmprof/unit"
 	"github.com/llmprof/llmprof/workload"
 )
@@ -16,7 +18,7 @@ import (
 func (c *collector) readJSON(name string, text []byte, o Options) error {
 	kind := jsonKind(text)
 	if kind == "" {
-		return &format.Error{File: name, Err: errors.New("no known trace: want JSON Lines with at_s, input and output, or with timestamp, input_length and output_length, the detailed JSON of vllm bench serve, or ShareGPT conversations")}
+		return &format.Error{File: name, Err: errors.New("no known trace: want JSON Lines with at_s, input and output, or with timestamp, input_length and output_length, the detailed JSON of vllm bench serve, a workload of LLMServingSim, or ShareGPT conversations")}
 	}
 	nodes, err := format.ParseJSON(name, text, o.Limits)
 	if err != nil {
@@ -33,16 +35,19 @@ func (c *collector) readJSON(name string, text []byte, o Options) error {
 	if kind == ShareGPT {
 		return c.readConversations(rows, o)
 	}
+	if kind == LLMServingSim {
+		return c.readLLMServingSim(rows)
+	}
 	if kind == Mooncake && !rows[0].Has("timestamp") {
 		c.trace.Timed = false
 		c.warn(rows[0].Errorf("no timestamp: lengths only"))
 	}
 	for _, row := range rows {
-		q, err := c.row(kind, row, o)
+		q, due, err := c.row(kind, row, o)
 		if err != nil {
 			return err
 		}
-		if err := c.add(q, row.Errorf); err != nil {
+		if err := c.add(q, due, row.Errorf); err != nil {
 			return err
 		}
 	}
@@ -55,12 +60,14 @@ func jsonKind(text []byte) Kind {
 	switch {
 	case keys["input_length"] && keys["output_length"]:
 		return Mooncake
-	case keys["at_s"] && keys["input"] && keys["output"]:
+	case (keys["at_s"] || keys["sent_s"]) && keys["input"] && keys["output"]:
 		return OwnJSONL
 	case keys["input_lens"] && keys["output_lens"]:
 		return VLLM
 	case keys["conversations"]:
 		return ShareGPT
+	case keys["input_toks"] && keys["output_toks"], keys["sub_requests"]:
+		return LLMServingSim
 	}
 	return ""
 }
@@ -81,47 +88,119 @@ func flatten(nodes []format.Node) []format.Node {
 	return nodes
 }
 
-// row reads one row of a kind.
-func (c *collector) row(kind Kind, row format.Node, o Options) (workload.Request, error) {
+// row reads one row of a kind, and when the request was due.
+func (c *collector) row(kind Kind, row format.Node, o Options) (q workload.Request, due unit.Seconds, err error) {
 	if row.Kind() != format.Object {
-		return workload.Request{}, row.Errorf("want an object, got %s", row.Got())
+		return q, 0, row.Errorf("want an object, got %s", row.Got())
 	}
 	if kind == Mooncake {
-		return c.mooncake(row, o.BlockTokens)
+		q, err = c.mooncake(row, o.BlockTokens)
+		return q, q.At, err
 	}
-	return own(row)
+	return c.own(row)
 }
 
 // own reads a row of our own form.
-func own(row format.Node) (q workload.Request, err error) {
-	if q.At, err = seconds(row.Get("at_s"), 1); err != nil {
-		return q, err
+func (c *collector) own(row format.Node) (q workload.Request, due unit.Seconds, err error) {
+	if err := c.misspelt(row); err != nil {
+		return q, 0, err
 	}
 	if q.InputLen, q.OutputLen, err = lengths(row.Get("input"), row.Get("output")); err != nil {
-		return q, err
+		return q, 0, err
 	}
 	if node := row.Get("priority"); node.Present() {
 		if q.Priority, err = node.Int(-1<<31, 1<<31-1); err != nil {
-			return q, err
+			return q, 0, err
 		}
 	}
-	if q.Session, err = label(row.Get("session")); err != nil {
-		return q, err
+	for _, field := range []struct {
+		key   string
+		place *string
+	}{{"id", &q.Name}, {"session", &q.Session}, {"class", &q.Class}} {
+		if *field.place, err = label(row.Get(field.key)); err != nil {
+			return q, 0, err
+		}
 	}
+	if node := row.Get("timeout_s"); node.Present() {
+		if q.Timeout, err = duration(node); err != nil {
+			return q, 0, err
+		}
+	}
+	if due, err = c.ownTime(row, &q); err != nil {
+		return q, due, err
+	}
+	q.Prefix, err = ownPrefix(row, q.InputLen)
+	return q, due, err
+}
+
+// misspelt looks for keys that hardly differ from one which a row lacks: where
+// the row needs that one it is an error, else a warning.
+func (c *collector) misspelt(row format.Node) error {
+	known := []string{"id", "at_s", "sent_s", "input", "output", "session", "class", "timeout_s", "think_s", "priority", "shared", "group"}
+	for key := range row.Members() {
+		if slices.Contains(known, key) || c.unknown[key] {
+			continue
+		}
+		meant := settings.Nearest(key, known)
+		if row.Has(meant) || len(key) < 4 || settings.EditDistance(key, meant) > 2 {
+			continue
+		}
+		if meant == "input" || meant == "output" {
+			return row.Errorf("%q is no key of a row: nearest known is %q", key, meant)
+		}
+		c.unknown[key] = true
+		c.warn(row.Errorf("%q is no key of a row and is passed over: nearest known is %q", key, meant))
+	}
+	return nil
+}
+
+// ownPrefix reads what a prompt has in common with those of its group.
+func ownPrefix(row format.Node, input int) ([]workload.Span, error) {
 	node := row.Get("shared")
 	if !node.Present() {
-		return q, nil
+		return nil, nil
 	}
-	shared, err := node.Int(0, q.InputLen)
+	shared, err := node.Int(0, input)
 	if err != nil || shared == 0 {
-		return q, err
+		return nil, err
 	}
 	name, err := label(row.Get("group"))
 	if err == nil && name == "" {
 		err = node.Errorf("%d shared tokens without a group", shared)
 	}
-	q.Prefix = group(name, shared)
-	return q, err
+	return group(name, shared), err
+}
+
+// ownTime reads when a request came: at a time, or after the turn before it.
+// The time due is that of the schedule.
+func (c *collector) ownTime(row format.Node, q *workload.Request) (due unit.Seconds, err error) {
+	at, sent := row.Get("at_s"), row.Get("sent_s")
+	c.sent = c.sent || sent.Present()
+	if last, began := c.turns[q.Session]; began && !at.Present() && !sent.Present() {
+		c.waits = true
+		q.After = &workload.Dependency{Request: last}
+		if node := row.Get("think_s"); node.Present() {
+			q.After.Think, err = duration(node)
+		}
+	} else if at.Present() || !sent.Present() {
+		due, err = seconds(at, 1)
+		q.At = due
+	}
+	if err == nil && c.sent && c.waits {
+		err = row.Errorf("some turns have a time sent_s, and some none")
+	}
+	if err != nil || !sent.Present() {
+		return due, err
+	}
+	if q.At, err = seconds(sent, 1); !at.Present() {
+		due = q.At
+	}
+	return due, err
+}
+
+// duration reads a length of time in seconds.
+func duration(node format.Node) (unit.Seconds, error) {
+	return seconds(node, 1)
 }
 
 // mooncake reads a row with hash_ids.
@@ -201,7 +280,7 @@ func (c *collector) readServe(node format.Node) error {
 				return err
 			}
 		}
-		if err := c.add(q, out[i].Errorf); err != nil {
+		if err := c.add(q, q.At, out[i].Errorf); err != nil {
 			return err
 		}
 	}
@@ -235,7 +314,7 @@ func (c *collector) readConversations(rows []format.Node, o Options) error {
 				return part.Errorf("a text of %d tokens: want at most %d", tokens[i], workload.MaxLen)
 			}
 		}
-		if err := c.add(workload.Request{InputLen: tokens[0], OutputLen: tokens[1]}, row.Errorf); err != nil {
+		if err := c.add(workload.Request{InputLen: tokens[0], OutputLen: tokens[1]}, 0, row.Errorf); err != nil {
 			return err
 		}
 	}

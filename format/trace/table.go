@@ -18,6 +18,7 @@ type layout struct {
 	kind                                         Kind
 	at, input, output                            string // must be there
 	group, shared, session, sessionAlt, priority string
+	name, class, timeout                         string
 	dates                                        bool // at holds dates
 }
 
@@ -26,7 +27,12 @@ func layouts() []layout {
 	return []layout{
 		{kind: Azure, at: "TIMESTAMP", input: "ContextTokens", output: "GeneratedTokens", dates: true},
 		{kind: BurstGPT, at: "Timestamp", input: "Request tokens", output: "Response tokens", session: "Session ID", sessionAlt: "SessionID"},
-		{kind: OwnCSV, at: "at_s", input: "input", output: "output", group: "group", shared: "shared", session: "session", priority: "priority"},
+		{kind: Splitwise, at: "arrival_timestamp", input: "prompt_size", output: "token_size", name: "request_id"},
+		{kind: Vidur, at: "arrived_at", input: "num_prefill_tokens", output: "num_decode_tokens"},
+		{
+			kind: OwnCSV, at: "at_s", input: "input", output: "output", group: "group", shared: "shared", session: "session", priority: "priority",
+			name: "id", class: "class", timeout: "timeout_s",
+		},
 	}
 }
 
@@ -36,6 +42,7 @@ type sheet struct {
 	layout
 	cells                                                      []string
 	iAt, iInput, iOutput, iGroup, iShared, iSession, iPriority int
+	iName, iClass, iTimeout                                    int
 	start                                                      time.Time // of a table of dates
 }
 
@@ -60,7 +67,7 @@ func (c *collector) readTable(name string, text []byte, o Options) error {
 			return err
 		}
 		place := func(format string, args ...any) error { return table.Errorf("", format, args...) }
-		if err := c.add(q, place); err != nil {
+		if err := c.add(q, q.At, place); err != nil {
 			return err
 		}
 	}
@@ -84,12 +91,13 @@ func openSheet(table *format.Table) (*sheet, error) {
 			iAt: column(l.at), iInput: column(l.input), iOutput: column(l.output),
 			iGroup: column(l.group), iShared: column(l.shared),
 			iSession: column(l.session, l.sessionAlt), iPriority: column(l.priority),
+			iName: column(l.name), iClass: column(l.class), iTimeout: column(l.timeout),
 		}
 		if min(s.iAt, s.iInput, s.iOutput) >= 0 {
 			return s, nil
 		}
 	}
-	return nil, table.Errorf("", "no known trace: want the columns at_s, input, output, or those of an Azure or BurstGPT trace; got %.200q",
+	return nil, table.Errorf("", "no known trace: want the columns at_s, input, output, or those of an Azure, BurstGPT, splitwise or Vidur trace; got %.200q",
 		strings.Join(table.Columns(), ","))
 }
 
@@ -109,7 +117,13 @@ func (s *sheet) request() (workload.Request, error) {
 	if q.Priority, err = s.whole(s.iPriority, -1<<31, 1<<31-1); err != nil {
 		return q, err
 	}
-	q.Session = s.cell(s.iSession)
+	q.Name, q.Session, q.Class = s.cell(s.iName), s.cell(s.iSession), s.cell(s.iClass)
+	if text := s.cell(s.iTimeout); text != "" {
+		v, err := strconv.ParseFloat(text, 64)
+		if q.Timeout = unit.Seconds(v); err != nil || !(v >= 0 && q.Timeout <= workload.MaxTime) {
+			return q, s.Errorf(s.timeout, "want a number of seconds, got %.40q", text)
+		}
+	}
 	shared, err := s.whole(s.iShared, 0, q.InputLen)
 	if err != nil {
 		return q, err
@@ -151,7 +165,7 @@ func (s *sheet) whole(column, least, most int) (int, error) {
 func (s *sheet) time() (unit.Seconds, error) {
 	text := s.cell(s.iAt)
 	at, err := s.parseTime(text)
-	if err == nil {
+	if err == nil && !(s.dates && at < 0) { // dates count from the first row, which may be out of order
 		err = checkTime(at)
 	}
 	if err != nil {

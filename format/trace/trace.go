@@ -25,14 +25,27 @@
 // [workload.Request].Prefix. Other tools write the same keys with other block
 // lengths: see [Options].
 //
-// Own: CSV with the columns at_s, input, output and, if wanted, group, shared,
-// session and priority; or JSON Lines with these keys. The first "shared"
-// tokens are the same for all of a group. Further keys, such as what a client
-// measured, are not read.
+// Splitwise: CSV with arrival_timestamp in seconds, prompt_size and token_size,
+// and perhaps request_id. Vidur: CSV with arrived_at in seconds,
+// num_prefill_tokens and num_decode_tokens. Both column names were taken from the
+// programs that read the files.
+//
+// Own: CSV with the columns at_s, input, output and, if wanted, id, group,
+// shared, session, priority, class and timeout_s; or JSON Lines with these keys.
+// The first "shared" tokens are the same for all of a group. The turns of a
+// session stand in their order, and where none of group and shared is given
+// their prompts begin with what was said before. A turn of JSON Lines without a
+// time comes think_s seconds after the answer to the turn before it. Where a
+// client has recorded sent_s, that is when the request came, and at_s says the
+// order of the rows. Further keys, such as what else a client measured, are
+// not read.
 //
 // vLLM: the detailed JSON of vllm bench serve: input_lens, output_lens and
 // start_times. The times are when its client sent a request, which under a
 // concurrency limit is later than when it was due.
+//
+// LLMServingSim: JSON Lines with input_toks and output_toks, and arrival_time_ns
+// or, from its bench, arrival_time and queued_ts: see [LLMServingSim].
 //
 // ShareGPT: JSON with "conversations" of "value" texts. As in vllm bench
 // serve, the first text is the prompt and the second one the answer. Without
@@ -41,6 +54,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -66,6 +80,9 @@ const (
 	OwnJSONL Kind = "jsonl"
 	VLLM     Kind = "vllm-serve"
 	ShareGPT Kind = "sharegpt"
+
+	Splitwise Kind = "splitwise"
+	Vidur     Kind = "vidur"
 )
 
 // Options says how files are read. The zero value is the defaults.
@@ -119,7 +136,7 @@ func Read(name string, r io.Reader, o Options) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &collector{trace: Trace{Name: name, Timed: true}, skipped: map[string]*skip{}}
+	c := &collector{trace: Trace{Name: name, Timed: true}, skipped: map[string]*skip{}, turns: map[string]int{}, unknown: map[string]bool{}, named: map[string]bool{}}
 	if first := strings.TrimLeft(string(text[:min(len(text), 64)]), " \t\r\n"); strings.HasPrefix(first, "{") || strings.HasPrefix(first, "[") {
 		err = c.readJSON(name, text, o)
 	} else {
@@ -157,7 +174,19 @@ type collector struct {
 	skipped      map[string]*skip
 	reasons      []string // of skipped, in the order in which they came
 	blocksWarned bool
+	last         unit.Seconds // the latest time so far, by which rows are in order
+	back         int          // rows that are due before an earlier one
+	sent, waits  bool         // some requests have times other than those, or none
+	turns        map[string]int
+	unknown      map[string]bool // keys that were warned of
+	named        map[string]bool // ids so far
+	repeated     int             // rows with the id of an earlier one, of which again names the first
+	again        error
 }
+
+// jitter is how far rows may go back in time: clients send what is due at once
+// one after the other, and write it down in another order.
+const jitter unit.Seconds = 0.5
 
 // skip counts the rows that were left out for one reason.
 type skip struct {
@@ -165,8 +194,19 @@ type skip struct {
 	count int
 }
 
-// add takes the request of a row, whose place stands in errors.
-func (c *collector) add(q workload.Request, place placer) error {
+// add takes the request of a row, whose place stands in errors. The time due is
+// that by which rows are in order.
+func (c *collector) add(q workload.Request, due unit.Seconds, place placer) error {
+	if c.trace.Timed && q.After == nil && c.trace.Kind != VLLM {
+		switch {
+		case c.rows == 0 || due >= c.last:
+			c.last = due
+		case c.last-due > jitter || c.waits:
+			return place("is due at %v, %v before an earlier row: want the rows in the order of their times", due, c.last-due)
+		default:
+			c.back++
+		}
+	}
 	c.rows++
 	switch {
 	case len(c.trace.Requests) == workload.MaxRequests:
@@ -177,6 +217,16 @@ func (c *collector) add(q workload.Request, place placer) error {
 		c.leaveOut("no output tokens, as of a failed request", place)
 	default:
 		q.Seed = seedOf("row", strconv.Itoa(c.rows))
+		if q.Name != "" && c.named[q.Name] {
+			c.repeated++
+			if c.repeated == 1 {
+				c.again = place("id %q stands in an earlier row too", q.Name)
+			}
+		}
+		c.named[q.Name] = true
+		if q.Session != "" {
+			c.turns[q.Session] = len(c.trace.Requests)
+		}
 		c.trace.Requests = append(c.trace.Requests, q)
 	}
 	return nil
@@ -205,30 +255,46 @@ func (c *collector) finish() (*Trace, error) {
 	if len(t.Requests) == 0 {
 		return nil, &format.Error{File: t.Name, Err: errors.New("holds no usable request")}
 	}
-	byTime := func(a, b workload.Request) int {
-		switch {
-		case a.At < b.At:
-			return -1
-		case a.At > b.At:
-			return 1
+	if c.repeated == 1 {
+		c.warn(c.again)
+	} else if c.repeated > 1 {
+		c.warn(fmt.Errorf("%w: %d such rows", c.again, c.repeated))
+	}
+	if c.back > 0 {
+		if c.waits {
+			return nil, &format.Error{File: t.Name, Err: errors.New("some rows are due before an earlier one, and some turns have no time")}
 		}
-		return 0
+		c.warn(fmt.Errorf("%s: %d rows are due up to %v before an earlier one: put in order", t.Name, c.back, jitter))
 	}
-	if !slices.IsSortedFunc(t.Requests, byTime) {
-		slices.SortStableFunc(t.Requests, byTime)
-		c.warn(&format.Error{File: t.Name, Err: errors.New("the rows are not in the order of their times: sorted")})
+	if c.sent || c.back > 0 || t.Kind == VLLM { // rows in the order of schedules and of results
+		slices.SortStableFunc(t.Requests, func(a, b workload.Request) int { return cmp.Compare(a.At, b.At) })
 	}
-	turns := map[string]int{}
+	turns, spans := map[string]*workload.Request{}, 0
 	for i := range t.Requests {
 		q := &t.Requests[i]
 		q.ID = i
-		if q.Session != "" {
-			turns[q.Session]++
-			q.Turn = turns[q.Session]
+		if q.Session == "" {
+			continue
+		}
+		q.Turn = 1
+		if last := turns[q.Session]; last != nil {
+			if q.Turn = last.Turn + 1; c.remembers() && len(q.Prefix) == 0 {
+				q.Prefix = workload.Continue(*last, seedOf("answer", q.Session+"/"+strconv.Itoa(last.Turn)), q.InputLen)
+			}
+		}
+		turns[q.Session] = q
+		if spans += len(q.Prefix); spans > maxSpans {
+			return nil, &format.Error{File: t.Name, Err: fmt.Errorf("session %q: its turns are too many: what they said before has more than %d parts", q.Session, maxSpans)}
 		}
 	}
 	return t, nil
 }
+
+// maxSpans bounds what the turns of sessions were told before.
+const maxSpans = 1 << 24
+
+// remembers reports whether the prompts of sessions hold what was said before.
+func (c *collector) remembers() bool { return c.trace.Kind == OwnJSONL || c.trace.Kind == OwnCSV }
 
 // group is the prefix of a request that shares its first tokens.
 func group(name string, shared int) []workload.Span {
@@ -246,8 +312,8 @@ func seedOf(kind, name string) uint64 {
 
 // checkTime wants a time in seconds that a schedule can hold.
 func checkTime(at unit.Seconds) error {
-	if !(at >= -workload.MaxTime && at <= workload.MaxTime) {
-		return fmt.Errorf("%v: want a time within %v", at, workload.MaxTime)
+	if !(at >= 0 && at <= workload.MaxTime) {
+		return fmt.Errorf("%v: want a time from 0 to %v", at, workload.MaxTime)
 	}
 	return nil
 }

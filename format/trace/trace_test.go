@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,14 @@ func TestRead(t *testing.T) {
 			file: "burstgpt.csv", why: "seconds as they stand; turns are counted within a session", kind: trace.BurstGPT,
 			want:     []want{{5, 472, 18, 0, "a", 1}, {110.5, 417, 505, 0, "a", 2}},
 			warnings: []string{"line 3: no output tokens"},
+		},
+		{
+			file: "splitwise.csv", why: "seconds; the sizes are lengths", kind: trace.Splitwise,
+			want: []want{{0, 374, 44, 0, "", 0}, {4.314579, 396, 109, 0, "", 0}},
+		},
+		{
+			file: "vidur.csv", why: "the columns of Vidur's processed traces", kind: trace.Vidur,
+			want: []want{{0, 374, 44, 0, "", 0}, {4.3, 396, 109, 0, "", 0}},
 		},
 		{
 			file: "mooncake.jsonl", why: "every block is a span, the last one as long as the prompt", kind: trace.Mooncake,
@@ -140,12 +149,39 @@ func TestOwnRecord(t *testing.T) {
 	if got.Kind != trace.OwnJSONL || len(got.Requests) != 40 || len(got.Warnings) != 0 {
 		t.Fatalf("kind %s, %d requests, warnings %v", got.Kind, len(got.Requests), got.Warnings)
 	}
-	if q := got.Requests[1]; q.At != 0.804424 || q.InputLen != 442 || q.OutputLen != 23 || q.Prefix[0].Group != "G1" || q.Prefix[0].Len != 192 {
-		t.Errorf("second request %+v", q)
+	// The second and third row were sent after the fourth, and are where they
+	// were sent.
+	if q := got.Requests[2]; q.Name != "1" || q.At != 0.80623599 || q.InputLen != 442 || q.OutputLen != 23 || q.Prefix[0].Group != "G1" || q.Prefix[0].Len != 192 {
+		t.Errorf("third request %+v", q)
 	}
 	// The whole prompt of a request may be shared.
-	if q := got.Requests[2]; q.Prefix[0].Len != q.InputLen {
-		t.Errorf("third request %+v", q)
+	if q := got.Requests[3]; q.Name != "2" || q.Prefix[0].Len != q.InputLen {
+		t.Errorf("fourth request %+v", q)
+	}
+}
+
+func TestOwnSessions(t *testing.T) {
+	q := open(t, "own-sessions.jsonl").Requests
+	if q[0].Name != "a1" || q[0].Class != "chat" || q[0].Timeout != 30 || q[2].Turn != 2 || q[3].Turn != 2 {
+		t.Errorf("requests %+v", q)
+	}
+	if q[2].After == nil || *q[2].After != (workload.Dependency{Request: 0, Think: 2.5}) {
+		t.Errorf("a turn without a time waits for the one before: %+v", q[2])
+	}
+	if q[3].After != nil || q[3].At != 9 {
+		t.Errorf("a turn with a time keeps it: %+v", q[3])
+	}
+	for _, test := range []struct {
+		why              string
+		a, b, want, said int
+	}{
+		{"a turn begins with the prompt and the answer before it", 0, 2, 100, 120},
+		{"and with no more than its own length", 1, 3, 40, 40},
+		{"another session says something else", 2, 3, 0, 40},
+	} {
+		if got := workload.Shared(q[test.a], q[test.b]); got != test.want || q[test.b].PrefixLen() != test.said {
+			t.Errorf("%s: %d tokens shared and %d of before, want %d and %d", test.why, got, q[test.b].PrefixLen(), test.want, test.said)
+		}
 	}
 }
 
@@ -161,6 +197,12 @@ func TestReadFaults(t *testing.T) {
 		{"an enormous length", azure + "2023-11-16 18:15:46,1,99999999999999999999\n", "x: line 2, GeneratedTokens: want a whole number"},
 		{"a fraction of a token", "at_s,input,output\n0,1.5,1\n", "x: line 2, input: want a whole number"},
 		{"an empty length", "at_s,input,output\n0,,1\n", "x: line 2, input: want a whole number"},
+		{"a negative time", "at_s,input,output\n-1,1,1\n", "x: line 2, at_s: -1.000 s: want a time from 0"},
+		{"Vidur: a negative time", "arrived_at,num_prefill_tokens,num_decode_tokens\n-0.5,1,1\n", "x: line 2, arrived_at: -500.0 ms: want a time from 0"},
+		{"JSON: a negative time", `{"at_s":0,"input":5,"output":1}` + "\n" + `{"at_s":-1,"input":5,"output":1}`, "x: line 2.at_s: -1.000 s: want a time from 0"},
+		{"JSON: sent at a negative time", `{"at_s":0,"sent_s":-1,"input":5,"output":1}`, "x: line 1.sent_s: -1.000 s: want a time from 0"},
+		{"Mooncake: a negative time", `{"timestamp":-1,"input_length":5,"output_length":1}`, "x: line 1.timestamp: -1.000 ms: want a time from 0"},
+		{"LLMServingSim: a negative time", `{"input_toks":5,"output_toks":1,"arrival_time_ns":-1}`, "arrival_time_ns: "},
 		{"NaN as a time", "at_s,input,output\nNaN,1,1\n", "x: line 2, at_s: NaN"},
 		{"more shared than there is", "at_s,input,output,group,shared\n0,5,1,g,6\n", "x: line 2, shared: want a whole number from 0 to 5"},
 		{"shared with nobody", "at_s,input,output,group,shared\n0,5,1,,3\n", "x: line 2, shared: 3 shared tokens without a group"},
@@ -168,6 +210,9 @@ func TestReadFaults(t *testing.T) {
 		{"JSON: shared with nobody", `{"at_s":0,"input":5,"output":1,"shared":3}`, "x: line 1.shared: 3 shared tokens without a group"},
 		{"JSON: NaN as a time", `{"at_s":NaN,"input":5,"output":1}`, "x: line 1.at_s: NaN"},
 		{"JSON: a missing length", `{"at_s":0,"input":5,"output":1}` + "\n" + `{"at_s":0,"input":5}`, "x: line 2.output: want a number, got nothing"},
+		{"JSON: a misspelt length", `{"at_s":0,"input":5,"output":1}` + "\n" + `{"at_s":0,"input":5,"outptu":1}`, `x: line 2: "outptu" is no key of a row: nearest known is "output"`},
+		{"JSON: a row cut short before another", `{"at_s":0,"input":5,"output":1}` + "\n" + `{"at_s":0,"input":5` + "\n" + `{"at_s":0,"input":5,"output":1}`, "x: line 2, column 20: want a comma or '}', got the end of the line"},
+		{"JSON: a comma is missing in a row of two lines", `{"at_s":0,"input":5,"output":1}` + "\n" + `{"at_s":0` + "\n" + `"input":5}`, `x: line 3, column 1: want a comma or '}', got '"'`},
 		{"JSON: a row that is no object", `{"at_s":0,"input":5,"output":1}` + "\n7", "x: line 2: want an object"},
 		{"JSON: cut off", `{"at_s":0,"input":5,"output":1}` + "\n{", "ends in the middle"},
 		{"blocks that are none", `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":7}`, "x: line 1.hash_ids: want a list"},
@@ -178,12 +223,47 @@ func TestReadFaults(t *testing.T) {
 		{"two results", `{"input_lens":[1],"output_lens":[1]} {"input_lens":[1],"output_lens":[1]}`, "a second result"},
 		{"a summary", `{"input_lens":1,"output_lens":[1]}`, "--save-detailed"},
 		{"a text that is none", `[{"conversations":[{"value":"a"},{"value":7}]}]`, "x: [0].conversations[1].value: want a string"},
+		{"times that go back", "at_s,input,output\n2,5,1\n1,6,1\n", "x: line 3: is due at 1.000 s, 1.000 s before an earlier row"},
+		{"JSON: times that go back", `{"at_s":2,"input":5,"output":1}` + "\n" + `{"at_s":1,"input":5,"output":1}`, "x: line 2: is due at 1.000 s"},
+		{"dates that go back", azure + "2023-11-16 18:15:46,1,1\n2023-11-16 18:15:45,1,1\n", "x: line 3: is due at"},
+		{"a first turn without a time", `{"at_s":0,"input":5,"output":1}` + "\n" + `{"input":5,"output":1,"session":"a"}`, "x: line 2.at_s: want a number, got nothing"},
+		{"a negative think time", `{"at_s":0,"input":5,"output":1,"session":"a"}` + "\n" + `{"input":5,"output":1,"session":"a","think_s":-1}`, "x: line 2.think_s"},
+		{"times of two kinds", `{"sent_s":0,"input":5,"output":1,"session":"a"}` + "\n" + `{"input":5,"output":1,"session":"a"}`, "x: line 2: some turns have"},
+		{"a broken timeout", "at_s,input,output,timeout_s\n2,5,1,soon\n", "x: line 2, timeout_s: want a number of seconds"},
 		{"an empty file", "", "x: the file is empty"},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			_, err := trace.Read("x", strings.NewReader(test.text), trace.Options{})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestReadDoubts: what is read all the same, with a warning.
+func TestReadDoubts(t *testing.T) {
+	const row = `{"id":"a","at_s":0,"input":5,"output":1,"sesion":"s","x":1}`
+	for _, test := range []struct {
+		why, text string
+		want      []string
+	}{
+		{"nothing to doubt", `{"id":"a","at_s":0,"input":5,"output":1,"model":"m"}`, nil},
+		{"a misspelt key, named once", row + "\n" + strings.Replace(row, `"a"`, `"b"`, 1), []string{`x: line 1: "sesion" is no key of a row and is passed over: nearest known is "session"`}},
+		{"an id twice", `{"id":"a","at_s":0,"input":5,"output":1}` + "\n" + `{"id":"a","at_s":0,"input":5,"output":1}`, []string{`x: line 2: id "a" stands in an earlier row too`}},
+		{"an id three times", "id,at_s,input,output\na,0,5,1\na,0,5,1\na,0,5,1\n", []string{`x: line 3: id "a" stands in an earlier row too: 2 such rows`}},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			got, err := trace.Read("x", strings.NewReader(test.text), trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var texts []string
+			for _, w := range got.Warnings {
+				texts = append(texts, w.Error())
+			}
+			if !slices.Equal(texts, test.want) {
+				t.Errorf("warnings %q, want %q", texts, test.want)
 			}
 		})
 	}
@@ -209,10 +289,10 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestUnorderedAndGzip(t *testing.T) {
+func TestResultAndGzip(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := z.Write([]byte("at_s,input,output\n2,5,1\n1,6,1\n")); err != nil {
+	if _, err := z.Write([]byte(`{"input_lens":[5,6],"output_lens":[1,1],"start_times":[2,1]}`)); err != nil {
 		t.Fatal(err)
 	}
 	if err := z.Close(); err != nil {
@@ -225,7 +305,7 @@ func TestUnorderedAndGzip(t *testing.T) {
 	if got.Requests[0].At != 1 || got.Requests[0].ID != 0 {
 		t.Errorf("first request %+v", got.Requests[0])
 	}
-	checkWarnings(t, got.Warnings, []string{"not in the order of their times"})
+	checkWarnings(t, got.Warnings, nil)
 	if p := got.Pairs(); len(p) != 2 || p[0] != (workload.Pair{Input: 6, Output: 1}) {
 		t.Errorf("pairs %v", p)
 	}
