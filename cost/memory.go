@@ -197,3 +197,18 @@ func (e *Estimator) activations(tokens, rows int) unit.Bytes {
 	logits := float64(rows) * e.embed.vocab * (e.act + 4)
 	return unit.Bytes(math.Round(2*e.act*t*h + max(widest, logits)))
 }
+
+// AnyDevice stands for a device of which only the sizes on it are asked: they do
+// not depend on what it is. It knows all formats, has no limits and can be
+// joined; times on it mean nothing.
+func AnyDevice() *catalog.Device {
+	one := catalog.Quantity{Value: 1}
+	d := &catalog.Device{
+		Name: "any device", Memory: catalog.Quantity{Value: 1e15}, Bandwidth: one, PCIe: one, InterNode: one,
+		Peaks: map[catalog.DType]catalog.Quantity{},
+	}
+	for _, t := range catalog.DTypes() {
+		d.Peaks[t] = one
+	}
+	return d
+}

@@ -276,7 +276,7 @@ func FuzzReadPredictors(f *testing.F) {
 	}
 	f.Add(text.Bytes())
 	f.Add([]byte(`{"a": {"decode": {}}}`))
-	if text, err := os.ReadFile("testdata/predictor_v1.1.json"); err == nil {
+	if text, err := os.ReadFile("testdata/predictor_v1.2.json"); err == nil {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

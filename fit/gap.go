@@ -235,7 +235,12 @@ func firstStep(steps []servedStep, periods []period) int {
 	for i, s := range steps {
 		tokens[i+1] = tokens[i] + s.prefill + s.decode
 	}
-	for from := range steps {
+	for from, s := range steps {
+		// An idle server begins with a prompt. A start among the last decodes of a
+		// warm-up would add up as well, each period being late by as many.
+		if s.prefill == 0 || s.decode > 0 {
+			continue
+		}
 		// The period ends where its tokens are used up; whether both kinds of
 		// them are, cutPeriods tells.
 		_, ends := slices.BinarySearch(tokens, tokens[from]+periods[0].prefill+periods[0].decode)

@@ -13,7 +13,8 @@ import (
 
 // MixedForm is the fitted function of mixed steps: a sum of terms over the
 // sizes of a step, in seconds. It is non-decreasing in each of them, except
-// where it is the plain regression.
+// where it is the plain regression, and but for what a server that comes from
+// idle takes longer ([VarFresh]).
 type MixedForm struct {
 	// Model names the form.
 	Model string
@@ -23,6 +24,10 @@ type MixedForm struct {
 	Terms []Term
 	// Floor is the least time in seconds that is told.
 	Floor float64
+	// Delay is by how much steps of a server took longer in the mean than is
+	// told, in seconds: what is told is a step's usual time, and what else the
+	// machine does interrupts some. Whoever adds up many steps adds it to each.
+	Delay float64
 	// CachedPerRequest is the median number of cached tokens a request in the
 	// training rows, for steps whose cache is not known; 0 where no term needs
 	// it.
@@ -79,6 +84,15 @@ func (r *MixedRange) outside(w *work) distance {
 		d.size = max(d.size, beyond(w.pairs, r.MaxPairs))
 	}
 	return d
+}
+
+// holds reports whether a step lies within the range: whether outside is no
+// distance, without the logarithms.
+func (r *MixedRange) holds(w *work) bool {
+	within := func(v, high float64) bool { return !(v > high && v > 1) }
+	return within(w.prefillRequests, r.MaxPrefillRequests) && within(w.decodeRequests, r.MaxDecodeRequests) &&
+		within(w.decodeTokens, r.MaxDecodeTokens) && within(w.prefillTokens, r.MaxPrefillTokens) &&
+		(r.MaxCached <= 0 || within(w.cached, r.MaxCached)) && (r.MaxPairs <= 0 || within(w.pairs, r.MaxPairs))
 }
 
 // mixedModel is a trained model of mixed steps.
@@ -236,6 +250,15 @@ func (p *Predictor) MixedForm() (form MixedForm, ok bool) {
 		return MixedForm{}, false
 	}
 	return p.mixed.form, true
+}
+
+// Delay is by how much the steps of a server take longer in the mean than is
+// told for them: see [MixedForm].
+func (p *Predictor) Delay() unit.Seconds {
+	if p.mixed == nil {
+		return 0
+	}
+	return unit.Seconds(p.mixed.form.Delay)
 }
 
 func noMixed() error {

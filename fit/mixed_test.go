@@ -516,9 +516,9 @@ func TestMixedDegenerate(t *testing.T) {
 }
 
 // TestMixedFile: a config of mixed steps alone is written and read back, and
-// files of version 1.1 are read for good.
+// files of versions 1.1 and 1.2 are read for good.
 func TestMixedFile(t *testing.T) {
-	const name = "testdata/predictor_v1.1.json"
+	const name = "testdata/predictor_v1.2.json"
 	gap, err := HostGap(vllmSteps(t, "b-burst-prefix"), vllmRequests(t, "b-burst-prefix"))
 	if err != nil {
 		t.Fatal(err)
@@ -566,7 +566,7 @@ func TestMixedFile(t *testing.T) {
 		t.Errorf("host gap %+v became %+v", gap.Between, g)
 	}
 
-	golden, err := os.ReadFile(name)
+	golden, err := os.ReadFile("testdata/predictor_v1.1.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -591,7 +591,7 @@ func TestMixedFile(t *testing.T) {
 	if err := json.Unmarshal([]byte(write(t, &f)), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc["cpu"]["prefill"] != nil || doc["cpu"]["mixed"] != nil || doc["grid"]["prefill"] == nil || !bytes.Contains(doc["grid"]["llmprof"], []byte(`"version": "1.1"`)) {
+	if doc["cpu"]["prefill"] != nil || doc["cpu"]["mixed"] != nil || doc["grid"]["prefill"] == nil || !bytes.Contains(doc["grid"]["llmprof"], []byte(`"version": "1.2"`)) {
 		t.Errorf("keys of cpu %v", doc["cpu"])
 	}
 	for why, change := range map[string][2]string{

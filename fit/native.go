@@ -11,12 +11,14 @@ import (
 )
 
 // The schema of the native form inside a predictor file. A config without
-// mixed steps and host gap, which came with version 1.1, is written as 1.0.
+// mixed steps and host gap, which came with version 1.1, is written as 1.0;
+// version 1.2 brought the variable of steps that follow idle time, and the mean
+// delay of steps.
 const (
 	Schema  = "llmprof/predictor"
-	Version = "1.1"
+	Version = "1.2"
 
-	minorVersion = 1
+	minorVersion = 2
 	firstVersion = "1.0"
 )
 

@@ -16,6 +16,7 @@ type mixedJSON struct {
 	Rows             int            `json:"rows"`
 	Range            mixedRangeJSON `json:"range"`
 	Floor            float64        `json:"floor_s"`
+	Delay            float64        `json:"mean_delay_s,omitempty"` // since version 1.2
 	CachedPerRequest float64        `json:"cached_tokens_per_request,omitempty"`
 	Terms            []termJSON     `json:"terms"`
 	Bands            []bandJSON     `json:"intervals,omitempty"`
@@ -68,7 +69,7 @@ func (m *mixedModel) toJSON() *mixedJSON {
 	}
 	f, r := &m.form, &m.form.Range
 	out := &mixedJSON{
-		Model: f.Model, Rows: f.Rows, Floor: f.Floor, CachedPerRequest: f.CachedPerRequest, Terms: termsToJSON(f.Terms), Trained: m.trained.toJSON(),
+		Model: f.Model, Rows: f.Rows, Floor: f.Floor, Delay: f.Delay, CachedPerRequest: f.CachedPerRequest, Terms: termsToJSON(f.Terms), Trained: m.trained.toJSON(),
 		Range: mixedRangeJSON{r.MaxPrefillTokens, r.MaxDecodeTokens, r.MaxPrefillRequests, r.MaxDecodeRequests, r.MaxCached, r.MaxPairs, r.Both},
 	}
 	for _, b := range f.Bands {
@@ -84,7 +85,7 @@ func (j *mixedJSON) model() (*mixedModel, error) {
 	}
 	r := j.Range
 	form := MixedForm{
-		Model: j.Model, Rows: j.Rows, Floor: j.Floor, CachedPerRequest: j.CachedPerRequest,
+		Model: j.Model, Rows: j.Rows, Floor: j.Floor, Delay: j.Delay, CachedPerRequest: j.CachedPerRequest,
 		Range: MixedRange{r.PrefillTokens, r.DecodeTokens, r.PrefillRequests, r.DecodeRequests, r.Cached, r.Pairs, r.Both},
 	}
 	var faults []error
@@ -104,6 +105,9 @@ func (j *mixedJSON) model() (*mixedModel, error) {
 	}
 	if !possibleTime(j.Floor) {
 		wrong("floor of %v s: want a positive time", j.Floor)
+	}
+	if !(j.Delay >= 0 && j.Delay <= maxGap) {
+		wrong("mean delay of %v s: want 0 to %d", j.Delay, maxGap)
 	}
 	for i, t := range j.Terms {
 		term, err := t.term(func(v Variable) bool { return slices.Contains(workVariables(), v) })

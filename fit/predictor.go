@@ -321,47 +321,68 @@ func (p *Predictor) workOfQuery(q Query) (work, error) {
 // model of mixed steps. Without that it is a [NotMeasuredError]: parts of a
 // mixed step do not add up.
 func (p *Predictor) StepTime(pass forward.Pass) (time.Duration, error) {
-	m, why := Decode, ""
-	batch, x := pass.Decode.Count, pass.MeanDecodeContext()
-	if len(pass.Prefill) > 0 {
-		m, batch, x = Prefill, 0, float64(pass.Prefill[0].New)
-		for i := range pass.Prefill {
-			c := &pass.Prefill[i]
-			if c.New != pass.Prefill[0].New || c.Context > 0 {
-				why = "prefill of prompts of several lengths or on cached tokens"
-			}
-			batch += c.Count
-		}
-		if pass.Decode.Count > 0 {
-			why = "mixed prefill and decode step"
-		}
-	}
+	took, _, err := p.stepTime(&pass, false)
+	return took, err
+}
+
+// StepTimeRanged is StepTime, and says whether that lies outside what was
+// measured. A predictor whose range is not known says that it does not.
+func (p *Predictor) StepTimeRanged(pass forward.Pass) (took time.Duration, extrapolated bool, err error) {
+	return p.stepTime(&pass, true)
+}
+
+// stepTime is the time of a pass, and where it is asked for also whether that is
+// extrapolated.
+func (p *Predictor) stepTime(pass *forward.Pass, ranged bool) (took time.Duration, extrapolated bool, err error) {
+	m, batch, x, why := homogeneous(pass)
 	if p.mixed != nil && (why != "" || !p.trained(m)) {
-		w, ok := passWork(&pass)
+		w, ok := passWork(pass)
 		if !ok {
-			return 0, fmt.Errorf("step: %w", cmp.Or(pass.Validate(), errors.New("a count above 2^40")))
+			return 0, false, fmt.Errorf("step: %w", cmp.Or(pass.Validate(), errors.New("a count above 2^40")))
 		}
-		return p.mixed.duration(&w)
+		took, err = p.mixed.duration(&w)
+		return took, ranged && err == nil && !p.mixed.form.Range.holds(&w), err
 	}
 	switch why {
 	case "":
 	case "mixed prefill and decode step":
-		return 0, &NotMeasuredError{What: why, Why: "only homogeneous steps were timed"}
+		return 0, false, &NotMeasuredError{What: why, Why: "only homogeneous steps were timed"}
 	default:
-		return 0, &NotMeasuredError{What: why, Why: "only whole prompts of one length were timed"}
+		return 0, false, &NotMeasuredError{What: why, Why: "only whole prompts of one length were timed"}
 	}
 	f, err := p.fitted(m)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if batch < 1 || batch > maxCount || !(x >= 0 && x <= maxCount) || (m == Prefill && x < 1) {
-		return 0, fmt.Errorf("%s step of %d sequences of %v tokens: want at least one sequence and token", m, batch, x)
+		return 0, false, fmt.Errorf("%s step of %d sequences of %v tokens: want at least one sequence and token", m, batch, x)
 	}
 	ns := f.at(m, float64(batch), x) * 1e9
 	if !(ns > 0 && ns < math.MaxInt64/2) {
-		return 0, fmt.Errorf("%s step of %d sequences of %v tokens: the fitted time of %v s is out of range", m, batch, x, ns/1e9)
+		return 0, false, fmt.Errorf("%s step of %d sequences of %v tokens: the fitted time of %v s is out of range", m, batch, x, ns/1e9)
 	}
-	return time.Duration(math.Round(ns)), nil
+	return time.Duration(math.Round(ns)), ranged && f.known && !f.form.Range.holds(float64(batch), x), nil
+}
+
+// homogeneous is the mode and the sizes of a pass of equal prompts or of
+// decoding sequences; why says what else is in it, empty for nothing.
+func homogeneous(pass *forward.Pass) (m Mode, batch int, x float64, why string) {
+	m, batch, x = Decode, pass.Decode.Count, pass.MeanDecodeContext()
+	if len(pass.Prefill) == 0 {
+		return m, batch, x, ""
+	}
+	m, batch, x = Prefill, 0, float64(pass.Prefill[0].New)
+	for i := range pass.Prefill {
+		c := &pass.Prefill[i]
+		if c.New != pass.Prefill[0].New || c.Context > 0 {
+			why = "prefill of prompts of several lengths or on cached tokens"
+		}
+		batch += c.Count
+	}
+	if pass.Decode.Count > 0 {
+		why = "mixed prefill and decode step"
+	}
+	return m, batch, x, why
 }
 
 // trained reports whether a homogeneous mode has a model of its own.

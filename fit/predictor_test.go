@@ -372,3 +372,57 @@ func TestInnerMAPE(t *testing.T) {
 		t.Error("no candidate misses any row by more than half")
 	}
 }
+
+// TestStepTimeRanged holds it against the basis of predictions, and its time
+// against StepTime.
+func TestStepTimeRanged(t *testing.T) {
+	p, _, err := Train(t.Context(), vllmRows(t, "b-burst-prefix"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		why  string
+		pass forward.Pass
+		want bool
+	}{
+		{"decodes as the server had", forward.Decode(4, 200), false},
+		{"a prompt that fits in a step", forward.Prefill(1, 300, 0), false},
+		{"more decodes than the server has seats", forward.Decode(200, 200), true},
+		{"a step larger than its budget", forward.Prefill(1, 8192, 0), true},
+	} {
+		took, got, err := p.StepTimeRanged(c.pass)
+		if plain, _ := p.StepTime(c.pass); err != nil || took != plain {
+			t.Errorf("%s: %v (%v), StepTime says %v", c.why, took, err, plain)
+		}
+		e, err := p.Predict(Query{Pass: &c.pass})
+		if err != nil {
+			t.Fatalf("%s: %v", c.why, err)
+		}
+		if got != c.want || got != (e.Basis == stat.Extrapolated) {
+			t.Errorf("%s: %v, want %v; predicted %s", c.why, got, c.want, e.Basis)
+		}
+	}
+}
+
+// TestRangeHolds holds the quick answer against the distance.
+func TestRangeHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.Custom(func(t *rapid.T) float64 {
+			return rapid.SampledFrom([]float64{0, 1, 2, 7, 16, 17, 100, math.NaN()}).Draw(t, "size")
+		})
+		number := size.Filter(func(v float64) bool { return v == v })
+		r := MixedRange{
+			MaxPrefillTokens: number.Draw(t, "prefill"), MaxDecodeTokens: number.Draw(t, "decode"), MaxPrefillRequests: number.Draw(t, "prompts"),
+			MaxDecodeRequests: number.Draw(t, "decodes"), MaxCached: number.Draw(t, "cached"), MaxPairs: number.Draw(t, "pairs"),
+		}
+		w := work{number.Draw(t, "a"), number.Draw(t, "b"), number.Draw(t, "c"), number.Draw(t, "d"), size.Draw(t, "e"), size.Draw(t, "f")}
+		if got, want := r.holds(&w), r.outside(&w).inside(); got != want {
+			t.Fatalf("%+v of %+v: %v, the distance says %v", w, r, got, want)
+		}
+		plain := Range{MinBatch: 1, MaxBatch: 16, MinSize: 2, MaxSize: 100, MaxWork: 160}
+		b, x := max(number.Draw(t, "batch"), 1), number.Draw(t, "length")
+		if got, want := plain.holds(b, x), plain.outside(b, x).inside(); got != want {
+			t.Fatalf("%g of %g: %v, the distance says %v", b, x, got, want)
+		}
+	})
+}

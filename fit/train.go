@@ -142,6 +142,13 @@ func (r Range) outside(b, x float64) distance {
 	return d
 }
 
+// holds reports whether b and x lie within the range: whether outside is no
+// distance, without the logarithms.
+func (r Range) holds(b, x float64) bool {
+	d := b > r.MaxBatch || b < r.MinBatch && r.MinBatch > max(b, 1) || x > r.MaxSize || x < r.MinSize && r.MinSize > max(x, 1)
+	return !d && !(r.MaxWork > 0 && b*x > r.MaxWork)
+}
+
 // Band is the half-width of an interval in the logarithm of the time: the
 // time lies within value·exp(±h), h = HalfWidth + PerBatchOctave·reach(octaves
 // beyond the batch sizes) + PerSizeOctave·reach(octaves beyond the sizes), and

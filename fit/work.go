@@ -12,6 +12,9 @@ const (
 	// VarHost is 1 in a step that computes prompt tokens: what the host does
 	// for them whatever their number.
 	VarHost Variable = "host"
+	// VarFresh is 1 in a step that computes prompt tokens and generates nothing:
+	// as a rule the server comes from idle, and its first step takes longer.
+	VarFresh Variable = "fresh"
 	// VarStepTokens is the number of tokens computed, of prompts and of
 	// generating requests alike.
 	VarStepTokens Variable = "step_tokens"
@@ -31,14 +34,14 @@ const (
 
 // workVariables lists the variables of mixed steps.
 func workVariables() []Variable {
-	return []Variable{VarLaunch, VarHost, VarStepTokens, VarPrefillTokens, VarDecodeTokens, VarPrefillRequests, VarDecodeRequests, VarCached, VarPairs}
+	return []Variable{VarLaunch, VarHost, VarFresh, VarStepTokens, VarPrefillTokens, VarDecodeTokens, VarPrefillRequests, VarDecodeRequests, VarCached, VarPairs}
 }
 
 // workUnit is the unit of a coefficient of a variable of mixed steps; empty
 // for other variables.
 func workUnit(v Variable) string {
 	switch v {
-	case VarLaunch, VarHost:
+	case VarLaunch, VarHost, VarFresh:
 		return "s"
 	case VarStepTokens, VarPrefillTokens, VarDecodeTokens, VarCached:
 		return "s/token"
@@ -99,6 +102,8 @@ func (w *work) value(v Variable) float64 {
 		return 1
 	case VarHost:
 		return min(w.prefillTokens, 1)
+	case VarFresh:
+		return max(min(w.prefillTokens, 1)-w.decodeTokens, 0)
 	case VarStepTokens:
 		return w.prefillTokens + w.decodeTokens
 	case VarPrefillTokens:

@@ -41,6 +41,23 @@ type Sequences struct {
 	// SumContext is the sum over the sequences of the tokens already in the
 	// cache, the new token not counted.
 	SumContext int64 `json:"sum_context"`
+	// Shortest and Longest are the smallest and the largest context among
+	// them, in tokens; both 0 where they are not known.
+	Shortest int `json:"shortest_context,omitempty"`
+	Longest  int `json:"longest_context,omitempty"`
+}
+
+// Add adds a sequence after context cached tokens. Shortest and Longest follow,
+// unless they are not known of the sequences before it.
+func (s *Sequences) Add(context int) {
+	switch {
+	case s.Count == 0:
+		s.Shortest, s.Longest = context, context
+	case s.Longest > 0 || s.SumContext == 0:
+		s.Shortest, s.Longest = min(s.Shortest, context), max(s.Longest, context)
+	}
+	s.Count++
+	s.SumContext += int64(context)
 }
 
 // Pass is the work of one forward step.
@@ -107,6 +124,9 @@ func (p Pass) Validate() error {
 	}
 	if p.Decode.Count < 0 || p.Decode.SumContext < 0 {
 		faults = append(faults, fmt.Errorf("decode: %d sequences with %d tokens of context: want neither negative", p.Decode.Count, p.Decode.SumContext))
+	}
+	if d := p.Decode; d.Shortest < 0 || d.Longest < d.Shortest || d.Longest > 0 && !(float64(d.Shortest) <= p.MeanDecodeContext() && p.MeanDecodeContext() <= float64(d.Longest)) {
+		faults = append(faults, fmt.Errorf("decode: contexts from %d to %d tokens with a mean of %g", d.Shortest, d.Longest, p.MeanDecodeContext()))
 	}
 	if p.DecodeContexts != nil && len(p.DecodeContexts) != p.Decode.Count {
 		faults = append(faults, fmt.Errorf("decode: %d contexts listed for %d sequences", len(p.DecodeContexts), p.Decode.Count))

@@ -39,12 +39,31 @@ func TestValidate(t *testing.T) {
 		{"negative context", forward.Prefill(1, 5, -1), false},
 		{"negative sequences", forward.Decode(-1, 5), false},
 		{"a list of the wrong length", forward.Pass{Decode: forward.Sequences{Count: 2}, DecodeContexts: []int{1}}, false},
+		{"contexts from 3 to 5 tokens", forward.Pass{Decode: forward.Sequences{Count: 2, SumContext: 8, Shortest: 3, Longest: 5}}, true},
+		{"a mean below the shortest context", forward.Pass{Decode: forward.Sequences{Count: 2, SumContext: 5, Shortest: 3, Longest: 5}}, false},
+		{"a mean above the longest context", forward.Pass{Decode: forward.Sequences{Count: 2, SumContext: 11, Shortest: 3, Longest: 5}}, false},
+		{"a longest context below the shortest", forward.Pass{Decode: forward.Sequences{Count: 2, Shortest: 3}}, false},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			if err := c.pass.Validate(); (err == nil) != c.ok {
 				t.Errorf("got %v, want ok %v", err, c.ok)
 			}
 		})
+	}
+}
+
+func TestAdd(t *testing.T) {
+	var s forward.Sequences
+	for _, context := range []int{0, 7, 3} {
+		s.Add(context)
+	}
+	if want := (forward.Sequences{Count: 3, SumContext: 10, Longest: 7}); s != want {
+		t.Errorf("got %+v, want %+v", s, want)
+	}
+	s = forward.Sequences{Count: 2, SumContext: 10} // of unknown contexts
+	s.Add(1)
+	if want := (forward.Sequences{Count: 3, SumContext: 11}); s != want {
+		t.Errorf("after unknown ones: got %+v, want %+v", s, want)
 	}
 }
 

@@ -86,7 +86,7 @@ func ExampleWriter() {
 	fmt.Print(file.String())
 	fmt.Println(err)
 	// Output:
-	// {"schema":"llmprof/profile","version":"1.3","device":{"name":"l4"}}
+	// {"schema":"llmprof/profile","version":"1.4","device":{"name":"l4"}}
 	// {"kind":"failure","reason":"oom"}
 	// <nil>
 }

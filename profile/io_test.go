@@ -99,8 +99,8 @@ func TestReadFaults(t *testing.T) {
 			text:  `{"schema":"llmprof/profile","version":"1.0","device":{"name":"a"}}` + "\n" + point + `{"schema":"llmprof/profile","version":"1.0","device":{"name":"b"}}` + "\n" + point,
 			fatal: `device differs: "a" in x: line 1, "b" in x: line 3`,
 		},
-		{why: "a newer minor version is read with a warning", text: strings.Replace(head, "1.0", "1.7", 1) + point, points: 1, warnings: []string{"version 1.7 is newer than 1.3"}},
-		{why: "a newer major version is refused", text: strings.Replace(head, "1.0", "2.0", 1) + point, fatal: "x: llmprof/profile version 2.0 is newer than 1.3"},
+		{why: "a newer minor version is read with a warning", text: strings.Replace(head, "1.0", "1.7", 1) + point, points: 1, warnings: []string{"version 1.7 is newer than 1.4"}},
+		{why: "a newer major version is refused", text: strings.Replace(head, "1.0", "2.0", 1) + point, fatal: "x: llmprof/profile version 2.0 is newer than 1.4"},
 		{why: "a newer major version is refused, whatever its header holds", text: `{"schema":"llmprof/profile","version":"2.0","device":7}` + "\n", fatal: "version 2.0 is newer"},
 		{why: "a version that is none", text: strings.Replace(head, "1.0", "one", 1), fatal: `x: line 1: version is "one"`},
 		{why: "no version", text: `{"schema":"llmprof/profile"}`, fatal: `x: line 1: version is ""`},
@@ -194,7 +194,7 @@ func TestBomb(t *testing.T) {
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		file, version string
-	}{{"v1.0.llmprof", "1.0"}, {"v1.0.llmprof.gz", "1.0"}, {"v1.1.llmprof", "1.1"}, {"v1.2.llmprof", "1.2"}, {"v1.3.llmprof", "1.3"}} {
+	}{{"v1.0.llmprof", "1.0"}, {"v1.0.llmprof.gz", "1.0"}, {"v1.1.llmprof", "1.1"}, {"v1.2.llmprof", "1.2"}, {"v1.3.llmprof", "1.3"}, {"v1.4.llmprof", "1.4"}} {
 		b, err := os.ReadFile(filepath.Join("testdata", c.file))
 		if err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenProfile is what testdata/v1.3.llmprof holds, every field once, and
+// goldenProfile is what testdata/v1.4.llmprof holds, every field once, and
 // what a file of an older version does.
 func goldenProfile(version string) *profile.Profile {
 	raw := func(s string) map[string]json.RawMessage {
@@ -286,6 +286,19 @@ func goldenProfile(version string) *profile.Profile {
 			Window: "steady", Engine: "vllm", Seconds: 30, Readings: 31, Running: &profile.Gauge{Mean: 7.5, Max: 8}, PrefixHits: &hits,
 			Cache: &profile.KVCache{BlockSize: 16, Blocks: 100, Tokens: 1600},
 		}},
+	)
+	if version == "1.3" {
+		return old
+	}
+	old.Points = append(old.Points,
+		profile.Point{
+			Kind: profile.KindLayer, Samples: []float64{9.059e-05}, Clock: profile.ClockDevice,
+			Layer: &profile.Layer{Name: "all_reduce", MessageBytes: 1310720, TensorParallel: 2},
+		},
+		profile.Point{
+			Kind: profile.KindStep, Samples: []float64{0.0082}, Clock: profile.ClockDevice,
+			Step: &profile.Step{Mode: profile.Decode, BatchSize: 2, InputLen: 512, Pass: forward.Pass{Decode: forward.Sequences{Count: 2, SumContext: 1100, Shortest: 500, Longest: 600}}},
+		},
 	)
 	return old
 }

@@ -30,6 +30,10 @@ type Layer struct {
 	LongContext   int `json:"long_context,omitempty"`
 	// ActivatedExperts is the number of experts that got a token.
 	ActivatedExperts int `json:"activated_experts,omitempty"`
+	// MessageBytes is what every rank puts into a collective between the ranks
+	// ("all_reduce", "all_gather"), in bytes: the whole tensor that is summed, the
+	// own part of what is gathered. Such a call has no other sizes.
+	MessageBytes int64 `json:"message_bytes,omitempty"`
 	// TensorParallel is the number of ranks that share the layer; 0 where the
 	// profile's deployment says it.
 	TensorParallel int `json:"tensor_parallel_size,omitempty"`
@@ -136,8 +140,14 @@ func (l *Layer) validate() error {
 			return fmt.Errorf("%s %d: want 0 to %d", size.key, size.value, size.most)
 		}
 	}
+	if l.MessageBytes < 0 || l.MessageBytes > maxMessage {
+		return fmt.Errorf("message_bytes %d: want 0 to %d", l.MessageBytes, int64(maxMessage))
+	}
 	return nil
 }
+
+// maxMessage bounds a message in bytes.
+const maxMessage = 1 << 50
 
 func (m *Memory) validate() error {
 	if m.Part == "" {

@@ -44,6 +44,9 @@ func describeLayer(l *Layer) string {
 	if l.LongSequences > 0 {
 		fmt.Fprintf(&b, ", %d of them at %d", l.LongSequences, l.LongContext)
 	}
+	if l.MessageBytes > 0 {
+		fmt.Fprintf(&b, " of %d bytes", l.MessageBytes)
+	}
 	if l.ActivatedExperts > 0 {
 		fmt.Fprintf(&b, ", %d experts", l.ActivatedExperts)
 	}

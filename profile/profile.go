@@ -67,20 +67,9 @@ func OnDevice(name string) Predicate {
 	}
 }
 
-// OfModel picks points measured with the named model.
-func OfModel(name string) Predicate {
-	return func(h *Header, _ *Point) bool { return name != "" && h.Deploy.Model == name }
-}
-
 // ByKind picks points of the given kinds.
 func ByKind(kinds ...Kind) Predicate {
 	return func(_ *Header, p *Point) bool { return slices.Contains(kinds, p.Kind) }
-}
-
-// ByMode picks the steps of the given modes. A failed configuration has no
-// mode and is picked by none.
-func ByMode(modes ...string) Predicate {
-	return func(_ *Header, p *Point) bool { return p.Step != nil && slices.Contains(modes, p.Step.Mode) }
 }
 
 // Not inverts a predicate.

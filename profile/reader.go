@@ -15,11 +15,11 @@ import (
 // Schema and Version name the file format that this package writes.
 const (
 	Schema  = "llmprof/profile"
-	Version = "1.3"
+	Version = "1.4"
 )
 
 const (
-	major, minor = 1, 3
+	major, minor = 1, 4
 
 	// maxLine bounds one line of text in bytes: a point of 500,000 samples
 	// fits.

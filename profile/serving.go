@@ -69,7 +69,7 @@ type Server struct {
 	// differences of; Readings is the number of them within.
 	Seconds  float64 `json:"window_s"`
 	Readings int     `json:"readings"`
-	// Failed counts readings that did not come.
+	// Failed counts readings of the stretch that did not come.
 	Failed int `json:"failed_readings"`
 
 	// Running and Waiting are requests, KVUsage a share of the KV cache, 0..1.

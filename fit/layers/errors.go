@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmprof/llmprof/fit"
+	"github.com/llmprof/llmprof/settings"
 )
 
 // UnknownLayerError says that a table has no such layer.
@@ -45,24 +46,7 @@ const maxName = 64
 
 // distance is the number of edits between two names.
 func distance(a, b string) int {
-	a, b = a[:min(len(a), maxName)], b[:min(len(b), maxName)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := corner
-			if a[i] != b[j] {
-				cost++
-			}
-			corner = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return settings.EditDistance(a[:min(len(a), maxName)], b[:min(len(b), maxName)])
 }
 
 func notMeasured(what, why string) error { return &fit.NotMeasuredError{What: what, Why: why} }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/llmprof/llmprof/forward"
 	"github.com/llmprof/llmprof/profile"
@@ -111,23 +110,32 @@ func (t *Table) stepParts(numLayers, tp int) ([]part, error) {
 // maxLayers bounds the blocks of a model.
 const maxLayers = 1 << 16
 
+// checkStep reports a step that cannot be, or that no ranks were measured for.
+func (t *Table) checkStep(pass forward.Pass, numLayers, tp int) error {
+	if err := checkPass(pass, numLayers); err != nil {
+		return err
+	}
+	if t.ranks[tp] == nil {
+		return notMeasured(fmt.Sprintf("step on %d tensor-parallel ranks", tp), "the profile has "+t.measuredRanks())
+	}
+	return nil
+}
+
 // Iteration is the time of one step of the engine, a bundle of batches needed:
 // the layers in the order embedding, blocks, final_layernorm, lm_head, sampler.
 // Work once a sequence counts the pass's rows of logits. Decoding sequences of
-// unequal length are told by pass.DecodeContexts, and cost more than their mean
-// as far as the profile measured such batches. A mixture of experts is taken
+// unequal length are told by pass.DecodeContexts or by the shortest and the
+// longest of pass.Decode, and cost more than their mean as far as the profile
+// measured such batches. A mixture of experts is taken
 // with all measured experts activated.
 //
 // It is compute time: what passes between the engine's steps, and between ranks,
 // is not in it.
 func (t *Table) Iteration(pass forward.Pass, numLayers, tp int, compat bool) (stat.Estimate[unit.Seconds], error) {
 	none := stat.Estimate[unit.Seconds]{}
-	if err := checkPass(pass, numLayers); err != nil {
-		return none, err
-	}
 	tp = cmp.Or(tp, t.options.TensorParallel)
-	if t.ranks[tp] == nil {
-		return none, notMeasured(fmt.Sprintf("step on %d tensor-parallel ranks", tp), "the profile has "+t.measuredRanks())
+	if err := t.checkStep(pass, numLayers, tp); err != nil {
+		return none, err
 	}
 	parts, err := t.stepParts(numLayers, tp)
 	if err != nil {
@@ -222,7 +230,7 @@ func (t *Table) stepAttention(pass forward.Pass, tp int, compat bool) (stat.Esti
 	if chunks > 1 {
 		e.Warnings = append(slices.Clip(e.Warnings), "several prompt chunks in one step were not measured: taken as one chunk of as many tokens and pairs of tokens")
 	}
-	return t.skewed(l, e, b, pass.DecodeContexts, compat)
+	return t.skewed(l, e, b, pass, compat)
 }
 
 // joined takes all chunks together. The chunk has their tokens and context for
@@ -253,9 +261,20 @@ func joined(pass forward.Pass, square bool) (b batch, chunks int) {
 	return b, chunks
 }
 
+// spread is the shortest and the longest context of the decodes of a pass; ok
+// is false where they are not known or all alike.
+func spread(pass forward.Pass) (shortest, longest int, ok bool) {
+	shortest, longest = pass.Decode.Shortest, pass.Decode.Longest
+	if len(pass.DecodeContexts) > 0 {
+		shortest, longest = slices.Min(pass.DecodeContexts), slices.Max(pass.DecodeContexts)
+	}
+	return shortest, longest, pass.Decode.Count > 1 && longest > shortest
+}
+
 // skewed adds what decodes of unequal lengths cost beyond their mean.
-func (t *Table) skewed(l *layer, e stat.Estimate[unit.Seconds], b batch, contexts []int, compat bool) (stat.Estimate[unit.Seconds], error) {
-	if len(contexts) < 2 || slices.Min(contexts) == slices.Max(contexts) {
+func (t *Table) skewed(l *layer, e stat.Estimate[unit.Seconds], b batch, pass forward.Pass, compat bool) (stat.Estimate[unit.Seconds], error) {
+	shortest, longest, ok := spread(pass)
+	if !ok {
 		return e, nil
 	}
 	fit := t.skews[l.tp]
@@ -263,19 +282,13 @@ func (t *Table) skewed(l *layer, e stat.Estimate[unit.Seconds], b batch, context
 		e.Warnings = append(slices.Clip(e.Warnings), "batches of unequal lengths were not measured: decodes are taken at their mean length")
 		return e, nil
 	}
-	longest := b
-	longest.k = float64(slices.Max(contexts))
-	high, err := t.attend(l, longest, compat)
+	top := b
+	top.k = float64(longest)
+	high, err := t.attend(l, top, compat)
 	if err != nil {
 		return e, err
 	}
-	alpha := fit.alpha(skewRow{
-		chunk: int(b.c), context: int(b.p), count: len(contexts),
-		mean: b.k, low: float64(slices.Min(contexts)), high: longest.k,
-	})
-	if !compat {
-		alpha = min(max(alpha, 0), 1)
-	}
+	alpha := fit.between(b, shortest, longest, compat)
 	if high.Value <= e.Value || alpha == 0 {
 		return e, nil
 	}
@@ -289,34 +302,4 @@ func (t *Table) skewed(l *layer, e stat.Estimate[unit.Seconds], b batch, context
 		e.Low, e.High = e.Value, e.Value
 	}
 	return e, nil
-}
-
-// Timer times the steps of one model: what a simulator asks for.
-type Timer struct {
-	table         *Table
-	numLayers, tp int
-	compat        bool
-}
-
-// Timer is the table as seen by a model of numLayers blocks on tp ranks. Its
-// attention is fitted at once, so that every later question is quick.
-func (t *Table) Timer(numLayers, tp int, compat bool) (*Timer, error) {
-	// The shortest step tells whether all layers are there.
-	if _, err := t.Iteration(forward.Decode(1, 1), numLayers, tp, compat); err != nil {
-		return nil, err
-	}
-	return &Timer{t, numLayers, tp, compat}, nil
-}
-
-// StepTime is the time of a pass, see [Table.Iteration].
-func (t *Timer) StepTime(pass forward.Pass) (time.Duration, error) {
-	e, err := t.table.Iteration(pass, t.numLayers, t.tp, t.compat)
-	if err != nil {
-		return 0, err
-	}
-	ns := float64(e.Value) * 1e9
-	if !(ns > 0 && ns < math.MaxInt64/2) {
-		return 0, fmt.Errorf("time of a step: %v s is out of range", float64(e.Value))
-	}
-	return time.Duration(math.Round(ns)), nil
 }

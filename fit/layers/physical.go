@@ -16,7 +16,7 @@ type physical struct {
 	curve  *curve // along tokens, or sequences
 	decode *curve // seed tables: one token, along its context plus one
 	expert []*curve
-	once   sync.Once // attention is fitted when it is first asked for
+	once   sync.Once // attention's model is made when it is first asked for
 	batch  *attentionModel
 }
 

@@ -88,7 +88,7 @@ func TestCoverage(t *testing.T) {
 			train = append(train, r)
 		}
 	}
-	m := fitAttention(train, 0.8)
+	m := &attentionModel{rows: train, level: 0.8}
 	covered := 0
 	for _, r := range test {
 		a, ok := m.ask(r.batch)

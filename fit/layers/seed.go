@@ -218,18 +218,3 @@ func mean(x []unit.Seconds) float64 {
 	}
 	return sum / float64(max(1, len(x)))
 }
-
-// Scale multiplies a time in nanoseconds by a factor and drops the fraction, as
-// the original does. A product out of range is cut to the range.
-func Scale(ns int64, factor float64) int64 {
-	v := float64(ns) * factor
-	switch {
-	case math.IsNaN(v):
-		return 0
-	case v >= math.MaxInt64:
-		return math.MaxInt64
-	case v <= math.MinInt64:
-		return math.MinInt64
-	}
-	return int64(v)
-}

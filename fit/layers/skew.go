@@ -117,6 +117,19 @@ func (f *skewFit) alpha(r skewRow) float64 {
 	return f.pooled
 }
 
+// between is how far a batch of decodes from shortest to longest cached tokens
+// is from one at its mean, 0, towards one at the longest, 1.
+func (f *skewFit) between(b batch, shortest, longest int, compat bool) float64 {
+	alpha := f.alpha(skewRow{
+		chunk: int(b.c), context: int(b.p), count: int(b.n),
+		mean: b.k, low: float64(shortest), high: float64(longest),
+	})
+	if !compat {
+		alpha = min(max(alpha, 0), 1)
+	}
+	return alpha
+}
+
 // SkewAlpha is the pooled factor between a decode batch at the mean length (0)
 // and at the longest (1), and the number of measured batches behind it; 0 rows
 // where the profile has none at this number of ranks.

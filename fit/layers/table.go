@@ -119,6 +119,7 @@ type Table struct {
 	generation Generation
 	ranks      map[int]map[string]*layer
 	skews      map[int]*skewFit
+	messages   map[int]map[string]*curve // collectives between ranks, by bytes
 }
 
 // New reads the points of kind layer and leaves others alone. Points of one
@@ -141,6 +142,7 @@ func New(points iter.Seq[profile.Point], options Options) (*Table, error) {
 	}
 	grouped := map[key]map[size]*cell{}
 	skewed := map[int][]skewRow{}
+	sent := map[int]map[string]map[int64][]float64{}
 	saysRanks := false
 	for p := range points {
 		if p.Kind != profile.KindLayer || p.Layer == nil {
@@ -160,6 +162,10 @@ func New(points iter.Seq[profile.Point], options Options) (*Table, error) {
 			if r, ok := skewRowOf(p, float64(time)); ok {
 				skewed[tp] = append(skewed[tp], r)
 			}
+			continue
+		}
+		if l.MessageBytes > 0 {
+			addMessage(sent, tp, l, float64(time))
 			continue
 		}
 		k := key{l.Name, tp}
@@ -211,6 +217,7 @@ func New(points iter.Seq[profile.Point], options Options) (*Table, error) {
 		t.skews[tp] = fitSkew(rows)
 	}
 	t.preparePhysical()
+	t.messages = fitMessages(sent)
 	return t, nil
 }
 
@@ -273,7 +280,7 @@ func (t *Table) TensorParallel() []int { return slices.Sorted(maps.Keys(t.ranks)
 // Axis is one size of a layer.
 type Axis struct {
 	// Name is the size as in [profile.Layer]: "tokens", "context",
-	// "sequences", "sequence_context" or "activated_experts".
+	// "sequences", "sequence_context", "activated_experts" or "message_bytes".
 	Name string
 	// Values is the number of different values, Min and Max their range.
 	Values, Min, Max int
@@ -317,6 +324,12 @@ func (t *Table) Layers() []Info {
 				}
 			}
 			out = append(out, info)
+		}
+		for _, name := range slices.Sorted(maps.Keys(t.messages[tp])) {
+			points := t.messages[tp][name].points
+			out = append(out, Info{Name: name, TensorParallel: tp, Points: len(points), Axes: []Axis{
+				{"message_bytes", len(points), int(points[0].x), int(points[len(points)-1].x)},
+			}})
 		}
 	}
 	return out

@@ -54,6 +54,7 @@ func runOf(d *memprofile.Document) Measured {
 		MaxBatchedTokens: cmp.Or(value(run.MaxNumBatchedTokens), argument(run.EngineArgs, "--max-num-batched-tokens")),
 		MaxSequences:     cmp.Or(value(run.MaxNumSeqs), argument(run.EngineArgs, "--max-num-seqs")),
 		Batch:            value(run.BatchSize), Input: value(run.InputLen), Output: value(run.OutputLen),
+		OnHost: d.GPUInfo.GPUType == "cpu",
 	}
 	if len(info.Architecture) > 0 {
 		var described catalog.Model
@@ -77,6 +78,9 @@ func runOf(d *memprofile.Document) Measured {
 		if length.value == nil {
 			m.Faults = append(m.Faults, "the profile does not tell the "+length.name)
 		}
+	}
+	if m.BlockSize == 0 && d.EngineMetadata.EngineType == "torch" {
+		m.BlockSize = 1 // its cache grows by the token
 	}
 	m.device(d)
 	return m
@@ -129,30 +133,39 @@ func (m *Measured) into(part string) **unit.Bytes {
 	return nil
 }
 
+// coarse is the number of tenths of a percent of the cache, in which engines log
+// what is in use of it, from which that is known to 5 %.
+const coarse = 10
+
 // takeMeasured takes the sizes that were measured; the remarks name the others.
 func (m *Measured) takeMeasured(d *memprofile.Document) []string {
 	b := &d.MemoryBreakdown
 	m.Total, m.Absolute, m.Baseline = b.NetIncreaseBytes, b.TotalMeasuredBytes, b.BaselineBytes
 	engine := strings.ToLower(string(d.EngineMetadata.EngineType))
 	pooled := strings.Contains(engine, "vllm") || strings.Contains(engine, "sglang")
-	m.Preallocates = pooled && d.GPUInfo.GPUType != "cpu"
-	var computed []string
+	m.Preallocates = pooled && !m.OnHost
+	var computed, remarks []string
 	for _, p := range b.Parts {
 		target := m.into(p.Name)
 		switch {
 		case p.Bytes == nil || target == nil:
 		case p.Confidence == memprofile.High && !byFormula(p):
 			*target = p.Bytes
+		case p.Name == memprofile.PartOverhead && p.Confidence == memprofile.Medium && !byFormula(p):
+			remarks = append(remarks, "framework overhead: read before the weights were loaded, and not at the peak")
 		default:
 			computed = append(computed, strings.NewReplacer("_", " ", "kv", "KV").Replace(p.Name))
 		}
 	}
-	var remarks []string
 	if len(computed) > 0 {
 		remarks = append(remarks, strings.Join(computed, ", ")+": computed by the profiler, not measured")
 	}
 	if d.KVCache.UsedTokens != nil && m.KVCache != nil {
 		m.KVUsed = d.KVCache.UsedBytes
+	}
+	if step := d.KVCache.Bytes; m.KVUsed != nil && step != nil && *m.KVUsed < coarse**step/1000 {
+		m.KVUsed = nil
+		remarks = append(remarks, "KV cache in use: told in tenths of a percent of the cache, which is too coarse for so little of it")
 	}
 	if pooled && !m.Preallocates && m.KVCache != nil {
 		m.KVCache = nil

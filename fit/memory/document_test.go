@@ -77,6 +77,10 @@ func sizes(m memory.Measured) string {
 }
 
 func TestFromDocument(t *testing.T) {
+	overhead, read := cardDocument(), unit.Bytes(0.5e9)
+	overhead.MemoryBreakdown.Parts = append(overhead.MemoryBreakdown.Parts, memprofile.Part{
+		Name: memprofile.PartOverhead, Bytes: &read, Confidence: memprofile.Medium, Source: "log: Starting to load model",
+	})
 	for _, test := range []struct {
 		why     string
 		d       *memprofile.Document
@@ -89,6 +93,11 @@ func TestFromDocument(t *testing.T) {
 			"only what the engine states is measured", cardDocument(), false,
 			"total 22.80 weights 16.06 cache 5.43 used 5.43 activations nil graphs nil overhead nil", true,
 			"activations: computed by the profiler, not measured",
+		},
+		{
+			"an overhead that was read earlier is no part of the peak", overhead, false,
+			"total 22.80 weights 16.06 cache 5.43 used 5.43 activations nil graphs nil overhead nil", true,
+			"framework overhead: read before the weights were loaded, and not at the peak; activations: computed by the profiler, not measured",
 		},
 		{
 			"ours with all that it holds", cardDocument(), true,
@@ -158,7 +167,19 @@ func TestFromDocumentChanges(t *testing.T) {
 			used := 5 * unit.GiB
 			d.KVCache.UsedTokens, d.KVCache.UsedBytes = nil, &used
 		}, func(m memory.Measured) bool { return m.KVUsed == nil && m.KVCache != nil }},
+		{"a use of which the digits say little is not compared", func(d *memprofile.Document) {
+			used, tokens := 99*pooled*perToken/10_000, 99*pooled/10_000
+			d.KVCache.UsedTokens, d.KVCache.UsedBytes = &tokens, &used
+		}, func(m memory.Measured) bool { return m.KVUsed == nil && m.KVCache != nil }},
+		{"a percent of the cache is told well enough", func(d *memprofile.Document) {
+			used, tokens := pooled*perToken/100, pooled/100
+			d.KVCache.UsedTokens, d.KVCache.UsedBytes = &tokens, &used
+		}, func(m memory.Measured) bool { return m.KVUsed != nil }},
 		{"an engine without a pool needs what it takes", func(d *memprofile.Document) { d.EngineMetadata.EngineType = "transformers" }, func(m memory.Measured) bool { return !m.Preallocates }},
+		{"an engine on a CPU", func(d *memprofile.Document) { d.GPUInfo.GPUType = "cpu" }, func(m memory.Measured) bool { return m.OnHost && !m.Preallocates }},
+		{"torch's cache has no blocks", func(d *memprofile.Document) {
+			d.EngineMetadata.EngineType, d.BenchmarkParameters.BlockSize, d.KVCache.BlockSize = "torch", nil, nil
+		}, func(m memory.Measured) bool { return m.BlockSize == 1 }},
 		{"a pool in the host's memory is not resident", func(d *memprofile.Document) { d.GPUInfo.GPUType = "cpu" }, func(m memory.Measured) bool {
 			return !m.Preallocates && m.KVCache == nil && m.KVUsed != nil
 		}},

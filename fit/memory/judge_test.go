@@ -221,6 +221,62 @@ func TestOursRefuses(t *testing.T) {
 	}
 }
 
+// TestOursOnCPU: an engine on a CPU has sizes like any other, and a total only
+// with a reserve for its processes.
+func TestOursOnCPU(t *testing.T) {
+	m := card()
+	pool := 32 * 647 * 2 * perToken
+	m.OnHost, m.Preallocates, m.Device, m.DeviceMemory, m.KVUsed, m.KVCache = true, false, "host memory", nil, nil, &pool
+	m.Total = gb(30)
+	for _, c := range []struct {
+		why      string
+		settings cost.Settings
+		overhead *unit.Bytes
+	}{
+		{"nothing is assumed", cost.Settings{}, nil},
+		{"what is stated counts", cost.Settings{Reserve: *gb(3)}, gb(3)},
+		{"nothing beside", cost.Settings{NoReserve: true}, gb(0)},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			r := memory.Judge([]memory.Measured{m}, []memory.Calculator{memory.Ours(builtin(t), c.settings)}, memory.Options{Catalog: builtin(t)})
+			if len(r.Verdicts) != 1 {
+				t.Fatalf("%+v", r)
+			}
+			v := r.Verdicts[0]
+			if diff := of(t, v, memory.Weights).Diff; diff != 0 {
+				t.Errorf("weights off by %v", diff)
+			}
+			if cache := of(t, v, memory.KVCache); math.Abs(float64(cache.Calculated)/float64(pool)-1) > 0.02 {
+				t.Errorf("KV cache of the batch %v, want %v", cache.Calculated, pool)
+			}
+			p, err := memory.Ours(builtin(t), c.settings).Calculate(described(t, m))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (p.Total == nil) != (c.overhead == nil) || (p.Overhead == nil) != (c.overhead == nil) || p.KVCapacity != nil {
+				t.Fatalf("total %v, overhead %v, KV capacity %v", p.Total, p.Overhead, p.KVCapacity)
+			}
+			if c.overhead != nil && (*p.Overhead != *c.overhead || *p.Total != *p.Weights+*p.KVCache+*p.Activations+*c.overhead) {
+				t.Errorf("overhead %v, total %v", *p.Overhead, *p.Total)
+			}
+			if text := strings.Join(p.Notes, "\n"); strings.Contains(text, "GPU is assumed") || strings.Contains(text, "no total") != (c.overhead == nil) {
+				t.Errorf("notes %q", p.Notes)
+			}
+		})
+	}
+}
+
+// described gives a run the architecture that the catalog has of its model.
+func described(t *testing.T, m memory.Measured) memory.Measured {
+	t.Helper()
+	found, err := builtin(t).Model(m.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Architecture = found
+	return m
+}
+
 func TestOursOnSeveralGPUs(t *testing.T) {
 	c := builtin(t)
 	one := hi()

@@ -36,6 +36,9 @@ type Measured struct {
 	// as the driver reports it.
 	Device       string
 	DeviceMemory *unit.Bytes
+	// OnHost says that the engine ran on a CPU: the sizes are resident memory of
+	// its processes.
+	OnHost bool
 
 	// Preallocates says that the engine takes its KV pool up front.
 	Preallocates bool

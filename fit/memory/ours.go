@@ -31,16 +31,9 @@ func (o ours) Calculate(m Measured) (Prediction, error) {
 	fail := func(err error) (Prediction, error) {
 		return Prediction{}, fmt.Errorf("calculate %s with %s: %w", m.Model, o.Name(), err)
 	}
-	if o.catalog == nil {
-		return fail(errors.New("no catalog of devices"))
-	}
-	named, note, err := o.catalog.Device(m.Device)
+	device, note, err := o.device(m)
 	if err != nil {
 		return fail(err)
-	}
-	device := *named
-	if m.DeviceMemory != nil {
-		device.Memory = catalog.Quantity{Value: float64(*m.DeviceMemory), Source: "measured"}
 	}
 	config, err := m.deployment()
 	if err != nil {
@@ -50,7 +43,7 @@ func (o ours) Calculate(m Measured) (Prediction, error) {
 	if err != nil {
 		return fail(err)
 	}
-	est, err := cost.New(model, &device, config, o.settings)
+	est, err := cost.New(model, device, config, o.settings)
 	if err != nil {
 		return fail(err)
 	}
@@ -63,6 +56,26 @@ func (o ours) Calculate(m Measured) (Prediction, error) {
 	}
 	out.Notes = append(out.Notes, est.Warnings()...)
 	return out, nil
+}
+
+// device is that of the run, with the memory that it showed. What an engine on a
+// CPU holds does not depend on the CPU.
+func (o ours) device(m Measured) (device *catalog.Device, note string, err error) {
+	if m.OnHost {
+		return cost.AnyDevice(), "", nil
+	}
+	if o.catalog == nil {
+		return nil, "", errors.New("no catalog of devices")
+	}
+	named, note, err := o.catalog.Device(m.Device)
+	if err != nil {
+		return nil, "", err
+	}
+	own := *named
+	if m.DeviceMemory != nil {
+		own.Memory = catalog.Quantity{Value: float64(*m.DeviceMemory), Source: "measured"}
+	}
+	return &own, note, nil
 }
 
 // deployment is the deployment of the run.
@@ -85,16 +98,23 @@ func (m Measured) deployment() (deploy.Config, error) {
 	return c, nil
 }
 
-// predict asks the estimator. The engine sizes its buffers for its largest
-// step where that is known, and the batch's own step counts where it is not.
-func (o ours) predict(m Measured, est *cost.Estimator) (Prediction, error) {
-	rows, step := m.Batch, m.Batch*max(m.Input, 1)
-	if most := m.MaxBatchedTokens; most > 0 && (m.Preallocates || step > most) {
-		step = most
+// largestStep is for how many sequences and tokens the engine sizes its buffers:
+// those of its largest step where that is known, and of the batch's own where it
+// is not.
+func (m Measured) largestStep() (rows, tokens int) {
+	rows, tokens = m.Batch, m.Batch*max(m.Input, 1)
+	if most := m.MaxBatchedTokens; most > 0 && (m.Preallocates || tokens > most) {
+		tokens = most
 	}
 	if m.Preallocates && m.MaxSequences > 0 {
 		rows = m.MaxSequences
 	}
+	return rows, tokens
+}
+
+// predict asks the estimator.
+func (o ours) predict(m Measured, est *cost.Estimator) (Prediction, error) {
+	rows, step := m.largestStep()
 	rank := est.Memory(rows, m.tokens(), step)
 	n := m.gpus()
 	var out Prediction
@@ -127,8 +147,11 @@ func (o ours) predict(m Measured, est *cost.Estimator) (Prediction, error) {
 	if m.Stated != (deploy.Stated{}) {
 		out.Notes = append(out.Notes, "the stated architecture, what it lacks as in "+m.Architecture.Name)
 	}
-	total := *out.Weights + *out.KVCache + *out.Activations + *out.Overhead
-	out.Total = &total
+	if m.OnHost {
+		o.onHost(&out)
+		return out, nil
+	}
+	out.sum()
 	out.Notes = append(out.Notes, fmt.Sprintf("a reserve of %v on each GPU is assumed", rank.Reserve))
 	if n > 1 {
 		out.Notes = append(out.Notes, fmt.Sprintf("the fullest GPU times %d", n))
@@ -145,4 +168,20 @@ func (o ours) predict(m Measured, est *cost.Estimator) (Prediction, error) {
 	}
 	out.KVCapacity, err = times(room, n)
 	return out, err
+}
+
+// onHost ends the prediction for an engine on a CPU. The usual reserve is that of
+// a GPU; there it is the code and the heap of the engine's processes.
+func (o ours) onHost(p *Prediction) {
+	if o.settings.Reserve == 0 && !o.settings.NoReserve {
+		p.Overhead = nil
+		p.Notes = append(p.Notes, "what an engine's processes on a CPU take beside is not known, so there is no total: a reserve states it")
+		return
+	}
+	p.sum()
+}
+
+// sum makes the total of parts that are all known.
+func (p *Prediction) sum() {
+	p.Total = new(*p.Weights + *p.KVCache + *p.Activations + *p.Overhead)
 }
