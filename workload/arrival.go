@@ -33,7 +33,9 @@ var (
 	_ Arrivals = Constant{}
 	_ Arrivals = Poisson{}
 	_ Arrivals = Gamma{}
+	_ Arrivals = Weibull{}
 	_ Arrivals = Ramp{}
+	_ Arrivals = Rates{}
 	_ Arrivals = Burst{}
 	_ Arrivals = Closed{}
 	_ Arrivals = Trace{}
@@ -104,6 +106,43 @@ func (g Gamma) String() string {
 	return fmt.Sprintf("gamma %g/s burstiness %g", g.Rate, g.Burstiness)
 }
 
+// Weibull is gaps that follow a Weibull distribution of mean 1/Rate.
+type Weibull struct {
+	// Rate is the mean rate in requests a second; +Inf for all at once.
+	Rate float64
+	// Shape is without a unit: 1 is [Poisson], more is smoother, less is
+	// burstier, with a longer tail than [Gamma]'s.
+	Shape float64
+}
+
+// minWeibull bounds the shape: below it the gaps span more than a schedule.
+const minWeibull = 0.1
+
+// Times yields the arrivals.
+func (w Weibull) Times(r *rand.Rand) iter.Seq[Arrival] {
+	scale := w.Rate * math.Gamma(1+1/w.Shape)
+	gap := func() float64 { return math.Pow(r.ExpFloat64(), 1/w.Shape) }
+	return func(yield func(Arrival) bool) {
+		for sum := range sums(gap) {
+			if !yield(Arrival{At: unit.Seconds(sum / scale)}) {
+				return
+			}
+		}
+	}
+}
+
+// Validate wants a rate above 0 and a shape of at least 0.1.
+func (w Weibull) Validate() error {
+	err := checkRate("weibull", w.Rate)
+	if !(w.Shape >= minWeibull && w.Shape <= math.MaxFloat64) {
+		err = errors.Join(err, fmt.Errorf("weibull arrivals: shape %g: want a number of at least %g", w.Shape, minWeibull))
+	}
+	return err
+}
+
+// String is such as "weibull 3/s shape 0.7".
+func (w Weibull) String() string { return fmt.Sprintf("weibull %g/s shape %g", w.Rate, w.Shape) }
+
 // Burst makes every arrival of another pattern a number of arrivals at once.
 type Burst struct {
 	// Of is when the bursts come; its rate counts bursts.
@@ -152,19 +191,20 @@ type Closed struct {
 	// Workers is the number of requests that are open together.
 	Workers int
 	// Think is the time between the end of a request and the next one in its
-	// slot, in seconds.
-	Think unit.Seconds
+	// slot; nil for none.
+	Think Delay
 }
 
 // Times yields the arrivals, without an end.
-func (c Closed) Times(*rand.Rand) iter.Seq[Arrival] {
+func (c Closed) Times(r *rand.Rand) iter.Seq[Arrival] {
+	think := orNone(c.Think)
 	return func(yield func(Arrival) bool) {
 		for range c.Workers {
 			if !yield(Arrival{}) {
 				return
 			}
 		}
-		for yield(Arrival{After: &Dependency{Request: AnyRequest, Think: c.Think}}) {
+		for yield(Arrival{After: &Dependency{Request: AnyRequest, Think: think.Draw(r)}}) {
 		}
 	}
 }
@@ -175,15 +215,15 @@ func (c Closed) Validate() error {
 	if c.Workers < 1 || c.Workers > MaxRequests {
 		faults = append(faults, fmt.Errorf("closed loop: %d workers: want 1 to %d", c.Workers, MaxRequests))
 	}
-	if !isTime(c.Think) {
-		faults = append(faults, fmt.Errorf("closed loop: think time %v: want 0 to %v", c.Think, MaxTime))
+	if err := orNone(c.Think).Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("closed loop: %w", err))
 	}
 	return errors.Join(faults...)
 }
 
 // String is such as "closed 8 workers, think 0 s".
 func (c Closed) String() string {
-	return fmt.Sprintf("closed %d workers, think %v", c.Workers, c.Think)
+	return fmt.Sprintf("closed %d workers, think %v", c.Workers, orNone(c.Think))
 }
 
 // Trace is recorded times, counted from the first of them.

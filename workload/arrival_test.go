@@ -185,7 +185,7 @@ func TestArrivalFaults(t *testing.T) {
 		{workload.Burst{Of: workload.Closed{Workers: 1}, Size: 2}, "no bursts"},
 		{workload.Burst{Of: workload.Poisson{}, Size: 0}, "size 0"},
 		{workload.Closed{}, "0 workers"},
-		{workload.Closed{Workers: 1, Think: -1}, "think time"},
+		{workload.Closed{Workers: 1, Think: workload.Pause(-1)}, "think time"},
 		{workload.Trace{}, "at least one time"},
 		{workload.Trace{Offsets: []unit.Seconds{2, 1}}, "rising"},
 		{workload.Trace{Offsets: []unit.Seconds{unit.Seconds(nan)}}, "time 0"},

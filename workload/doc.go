@@ -23,8 +23,8 @@
 //
 // # Arrivals
 //
-// [Constant], [Poisson], [Gamma], [Ramp], [Burst] and [Trace] know all times
-// beforehand. Times are never sums of rounded gaps: the k-th request of a
+// [Constant], [Poisson], [Gamma], [Weibull], [Ramp], [Rates], [Burst] and
+// [Trace] know all times beforehand. Times are never sums of rounded gaps: the k-th request of a
 // constant load is due at k/rate. [Closed] keeps a number of requests open:
 // when one ends, the next becomes due, so its time is a [Dependency]. With
 // [Sessions] every arrival is the first turn of a conversation, and each later
@@ -36,6 +36,18 @@
 // the spans of its Prefix, which other prompts may share, and goes on with
 // tokens of its own, so that no cache helps where none is meant to. A schedule
 // made from another seed shares no tokens with this one.
+//
+// # Classes
+//
+// A [Class] is a part of the traffic with a priority and with targets of its own
+// ([SLO]). Each request, or each session, is of one. A client may give a request
+// up after a time: [Request].Timeout.
+//
+// # Texts
+//
+// [ReadSpec] reads the description of a load in YAML, [ParseLength] a distribution
+// of lengths such as "normal:512:256", and [ParseSLOs] targets such as
+// "ttft:500 itl:p99<40ms".
 //
 // # Recorded traffic
 //

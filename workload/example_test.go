@@ -41,3 +41,21 @@ func ExampleTokens() {
 	// 6 [275 257 352]
 	// 6 [275 257 352]
 }
+
+func ExampleParseLength() {
+	for _, text := range []string{"4k", "normal:512:256:16:4k", "zipf:1.2:16:512"} {
+		length, err := workload.ParseLength(text)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(length)
+	}
+	_, err := workload.ParseLength("gauss:5")
+	fmt.Println(err)
+	// Output:
+	// fixed 4000
+	// normal 512±256 in 16..4000
+	// zipf 1.2 in 16..512
+	// length "gauss:5": unknown distribution "gauss": want fixed, normal, lognormal, uniform, zipf or histogram
+}

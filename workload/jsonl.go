@@ -14,11 +14,11 @@ import (
 // SchemaName and Version name the file format of a schedule.
 const (
 	SchemaName = "llmprof/schedule"
-	Version    = "1.0"
+	Version    = "1.1"
 )
 
 const (
-	major, minor = 1, 0
+	major, minor = 1, 1
 
 	// maxLine bounds one line of a schedule in bytes: a session of 100,000
 	// spans fits.
@@ -29,12 +29,13 @@ const (
 
 // header is the first line of a schedule.
 type header struct {
-	Schema   string `json:"schema"`
-	Version  string `json:"version"`
-	Seed     uint64 `json:"seed"`
-	Pattern  string `json:"pattern"`
-	Spec     string `json:"spec"`
-	Requests int    `json:"requests"`
+	Schema   string  `json:"schema"`
+	Version  string  `json:"version"`
+	Seed     uint64  `json:"seed"`
+	Pattern  string  `json:"pattern"`
+	Spec     string  `json:"spec"`
+	Classes  []Class `json:"classes,omitempty"`
+	Requests int     `json:"requests"`
 }
 
 // VersionError says that a schedule is newer than this program.
@@ -62,7 +63,7 @@ func Write(w io.Writer, s *Schedule) error {
 	buffered := bufio.NewWriter(w)
 	out := json.NewEncoder(buffered)
 	out.SetEscapeHTML(false)
-	err := out.Encode(header{SchemaName, Version, s.Seed, s.Pattern, s.Spec, len(s.Requests)})
+	err := out.Encode(header{SchemaName, Version, s.Seed, s.Pattern, s.Spec, s.Classes, len(s.Requests)})
 	for i := range s.Requests {
 		if err != nil {
 			break
@@ -98,7 +99,7 @@ func Read(name string, r io.Reader) (*Schedule, error) {
 	if err != nil {
 		return fail(1, err)
 	}
-	s := &Schedule{Seed: head.Seed, Pattern: head.Pattern, Spec: head.Spec}
+	s := &Schedule{Seed: head.Seed, Pattern: head.Pattern, Spec: head.Spec, Classes: head.Classes}
 	if newer {
 		s.Warnings = append(s.Warnings, &VersionError{File: name, Version: head.Version})
 	}

@@ -119,7 +119,7 @@ func (l LogNormal) Validate() error {
 
 // String is such as "log-normal 512 sigma 0.8 in 16..4096".
 func (l LogNormal) String() string {
-	return fmt.Sprintf("log-normal %g sigma %g in %d..%d", l.Median, l.Sigma, l.Low, l.High)
+	return fmt.Sprintf("log-normal %.6g sigma %.6g in %d..%d", l.Median, l.Sigma, l.Low, l.High)
 }
 
 // Pair is the lengths of one request in tokens.

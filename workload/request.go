@@ -9,6 +9,8 @@ import (
 type Request struct {
 	// ID is the request's position in its schedule, counted from 0.
 	ID int `json:"id"`
+	// Name is what a trace calls the request; empty for none.
+	Name string `json:"name,omitempty"`
 	// At is the scheduled time in seconds from the start of the run. It is 0
 	// where After is set: the time is then known only while the load runs.
 	At unit.Seconds `json:"at_s"`
@@ -32,6 +34,11 @@ type Request struct {
 	// Priority is the scheduling priority as vLLM counts it: the lower, the
 	// earlier; 0 is what an engine takes where none is given.
 	Priority int `json:"priority,omitempty"`
+	// Class names the request's class: see [Class]; empty for none.
+	Class string `json:"class,omitempty"`
+	// Timeout is how long after its scheduled time the client gives the request
+	// up, in seconds; 0 for never.
+	Timeout unit.Seconds `json:"timeout_s,omitempty"`
 }
 
 // AnyRequest stands in [Dependency].Request of a closed loop: the request

@@ -19,6 +19,8 @@ type Schedule struct {
 	// Spec describes how the schedule was made: [Spec.String], or the name of
 	// the trace.
 	Spec string
+	// Classes are those that the requests name; empty where they name none.
+	Classes []Class
 	// Requests are the requests; the ID of each is its index.
 	Requests []Request
 	// Warnings are remarks of [Read], such as a newer minor version. They are
@@ -92,9 +94,22 @@ func (s *Schedule) Validate() error {
 	if len(s.Requests) > MaxRequests {
 		faults = append(faults, fmt.Errorf("has %d requests: want at most %d", len(s.Requests), MaxRequests))
 	}
-	last := unit.Seconds(0)
-	for i, q := range s.Requests {
-		if err := q.check(i, last); err != nil {
+	if err := checkClasses(s.Classes); err != nil {
+		faults = append(faults, err)
+	}
+	known := map[string]bool{"": true}
+	for _, c := range s.Classes {
+		known[c.Name] = true
+	}
+	last, lastClass := unit.Seconds(0), ""
+	for i := range s.Requests {
+		q := &s.Requests[i]
+		err := q.check(i, last)
+		if err == nil && q.Class != lastClass && !known[q.Class] {
+			err = fmt.Errorf("class %q is not among those of the schedule", q.Class)
+		}
+		lastClass = q.Class
+		if err != nil {
 			faults = append(faults, fmt.Errorf("request %d: %w", i, err))
 		}
 		if q.After == nil {
@@ -109,7 +124,7 @@ func (s *Schedule) Validate() error {
 
 // check reports the first fault of the request at an index, when the last
 // known time before it is given.
-func (q Request) check(index int, last unit.Seconds) error {
+func (q *Request) check(index int, last unit.Seconds) error {
 	switch {
 	case q.ID != index:
 		return fmt.Errorf("id %d: want the position in the schedule", q.ID)
@@ -131,6 +146,9 @@ func (q Request) check(index int, last unit.Seconds) error {
 		return fmt.Errorf("seed %d: want less than 2^53", q.Seed)
 	case (q.Session == "") != (q.Turn == 0) || q.Turn < 0:
 		return fmt.Errorf("session %q, turn %d: want both or none", q.Session, q.Turn)
+	}
+	if !isTime(q.Timeout) {
+		return fmt.Errorf("timeout %v: want 0 to %v", q.Timeout, MaxTime)
 	}
 	left := q.InputLen
 	for _, s := range q.Prefix {
@@ -156,6 +174,14 @@ type Replaying struct {
 	Speed float64
 	// Limit is how many of the first requests are taken; 0 for all.
 	Limit int
+	// Classes are those of the requests: one without a class draws one by the
+	// shares, one with a class must name one of them and gets its priority if
+	// it has none. Empty takes the classes that the requests name, without
+	// targets, and their shares as recorded.
+	Classes []Class
+	// Timeout is how long after its time a client gives a request up, in
+	// seconds, where the record does not say; 0 for never.
+	Timeout unit.Seconds
 	// Name says where the requests come from, for [Schedule].Spec.
 	Name string
 }
@@ -166,6 +192,11 @@ type Replaying struct {
 func Replay(requests []Request, how Replaying) (*Schedule, error) {
 	if err := checkReplay("replay", how.Speed, how.Limit); err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
+	}
+	for _, c := range how.Classes {
+		if c.Lengths != nil || c.Prefixes != nil {
+			return nil, fmt.Errorf("workload: class %s: lengths and prefixes of its own have no use with a record, which holds them", c.Name)
+		}
 	}
 	if how.Limit > 0 {
 		requests = requests[:min(how.Limit, len(requests))]
@@ -180,6 +211,11 @@ func Replay(requests []Request, how Replaying) (*Schedule, error) {
 		Spec:     fmt.Sprintf("%d requests of %s, speed %g; seed %d", len(requests), how.Name, speed, how.Seed),
 		Requests: make([]Request, len(requests)),
 	}
+	if s.Classes = how.Classes; len(s.Classes) == 0 {
+		s.Classes = classesOf(requests)
+	}
+	classes := newClassifier(how.Classes, how.Seed)
+	prefixes := reseeder{seed: how.Seed, talks: map[string]reseeded{}}
 	start := unit.Seconds(0)
 	if len(requests) > 0 {
 		start = requests[0].At
@@ -191,20 +227,45 @@ func Replay(requests []Request, how Replaying) (*Schedule, error) {
 		} else {
 			q.After = &Dependency{Request: q.After.Request, Think: q.After.Think / speed}
 		}
-		spans := make([]Span, len(q.Prefix))
-		for k, span := range q.Prefix {
-			span.Seed = reseed(how.Seed, span.Seed)
-			spans[k] = span
+		q.Prefix = prefixes.of(q.Session, q.Prefix)
+		if q.Timeout == 0 {
+			q.Timeout = how.Timeout
 		}
-		if q.Prefix = nil; len(spans) > 0 {
-			q.Prefix = spans
-		}
-		s.Requests[i] = q
+		s.Requests[i] = classes.of(q)
 	}
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("workload: replay of %s: %w", how.Name, err)
 	}
 	return s, nil
+}
+
+// reseeder gives the spans of a trace the seeds of one schedule. Turns of a
+// session that share the memory of their spans do so afterwards too.
+type reseeder struct {
+	seed  uint64
+	talks map[string]reseeded // the last turn of each session
+}
+
+// reseeded is spans as recorded and as they became.
+type reseeded struct{ from, to []Span }
+
+// of is the prefix of a request.
+func (r *reseeder) of(session string, from []Span) []Span {
+	if len(from) == 0 {
+		return nil
+	}
+	var to []Span
+	if last := r.talks[session]; len(last.from) > 0 && len(last.from) <= len(from) && &last.from[0] == &from[0] {
+		to = last.to
+	}
+	for _, span := range from[len(to):] {
+		span.Seed = reseed(r.seed, span.Seed)
+		to = append(to, span)
+	}
+	if session != "" {
+		r.talks[session] = reseeded{from, to}
+	}
+	return to
 }
 
 // reseed maps the seeds of a trace to those of one schedule.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestWriteRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got.Requests, s.Requests) || got.Seed != s.Seed || got.Pattern != s.Pattern || got.Spec != s.Spec || got.Warnings != nil {
+		if !reflect.DeepEqual(got.Requests, s.Requests) || got.Seed != s.Seed || got.Pattern != s.Pattern || got.Spec != s.Spec || !reflect.DeepEqual(got.Classes, s.Classes) || got.Warnings != nil {
 			t.Fatalf("read %+v, want %+v", got, s)
 		}
 		var again bytes.Buffer
@@ -43,7 +44,7 @@ func TestReadFaults(t *testing.T) {
 		{"an empty file", "", "x: the file is empty"},
 		{"another schema", strings.Replace(head, "llmprof/schedule", "llmprof/run", 1) + row, `x: line 1: schema "llmprof/run"`},
 		{"no header", row, `x: line 1: schema ""`},
-		{"a newer major version", strings.Replace(head, "1.0", "2.0", 1) + "{", "x: llmprof/schedule version 2.0 is newer than 1.0"},
+		{"a newer major version", strings.Replace(head, "1.0", "2.0", 1) + "{", "x: llmprof/schedule version 2.0 is newer than 1.1"},
 		{"no version", strings.Replace(head, "1.0", "one", 1) + row, `version "one"`},
 		{"an unknown key in the header", strings.Replace(head, "seed", "sede", 1) + row, `unknown field "sede"`},
 		{"an unknown key", head + strings.Replace(row, "seed", "sede", 1), `x: line 2: json: unknown field "sede"`},
@@ -72,6 +73,32 @@ func TestReadFaults(t *testing.T) {
 	}
 }
 
+// TestOlderVersion builds what version 1.0 wrote from the same spec, and reads
+// its file.
+func TestOlderVersion(t *testing.T) {
+	file, err := os.Open("testdata/schedule-1.0.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	old, err := workload.Read(file.Name(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := build(t, workload.Spec{
+		Seed: 7, Arrivals: workload.Poisson{Rate: 4}, Count: 12,
+		Lengths: workload.Independent{
+			Input:  workload.Normal{Mean: 300, StdDev: 80, Low: 1, High: 900},
+			Output: workload.Uniform{Low: 4, High: 60},
+		},
+		Prefixes: &workload.Prefixes{Share: 0.7, Groups: 3, Length: workload.Uniform{Low: 96, High: 288}, Zipf: 1},
+		Sessions: &workload.Sessions{Turns: workload.Uniform{Low: 1, High: 3}, Think: workload.ExponentialDelay{Mean: 2}},
+	})
+	if !reflect.DeepEqual(old.Requests, now.Requests) || old.Spec != now.Spec || old.Warnings != nil {
+		t.Errorf("the same spec makes\n%+v\nand made\n%+v", now, old)
+	}
+}
+
 func TestScheduleFaults(t *testing.T) {
 	ok := workload.Request{ID: 1, At: 2, InputLen: 5, OutputLen: 1}
 	for _, test := range []struct {
@@ -93,6 +120,8 @@ func TestScheduleFaults(t *testing.T) {
 		{"prefix span of 6 tokens", func(q *workload.Request) { q.Prefix = []workload.Span{{Len: 6}} }},
 		{"prefix span of 3 tokens: want 1 to the 2", func(q *workload.Request) { q.Prefix = []workload.Span{{Len: 3}, {Len: 3}} }},
 		{"prefix span of 0 tokens", func(q *workload.Request) { q.Prefix = []workload.Span{{}} }},
+		{"timeout -1", func(q *workload.Request) { q.Timeout = -1 }},
+		{`class "gold" is not among`, func(q *workload.Request) { q.Class = "gold" }},
 		{`session "", turn 1`, func(q *workload.Request) { q.Turn = 1 }},
 		{`session "a", turn 0`, func(q *workload.Request) { q.Session = "a" }},
 	} {
@@ -162,6 +191,25 @@ func TestReplay(t *testing.T) {
 	if _, err := workload.Replay(nil, workload.Replaying{}); err == nil {
 		t.Error("an empty trace is taken")
 	}
+}
+
+// TestReplayKeepsWhatIsShared replays schedules of all kinds: any two prompts
+// share as many tokens as before.
+func TestReplayKeepsWhatIsShared(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := build(t, specs().Draw(t, "spec"))
+		again, err := workload.Replay(s.Requests, workload.Replaying{Seed: rapid.Uint64().Draw(t, "seed"), Classes: s.Classes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range again.Requests {
+			for j := range i {
+				if got, want := workload.Shared(q, again.Requests[j]), workload.Shared(s.Requests[i], s.Requests[j]); got != want {
+					t.Fatalf("requests %d and %d share %d tokens, shared %d", i, j, got, want)
+				}
+			}
+		}
+	})
 }
 
 func FuzzRead(f *testing.F) {

@@ -3,8 +3,7 @@ package workload
 import (
 	"errors"
 	"fmt"
-
-	"github.com/llmprof/llmprof/unit"
+	"slices"
 )
 
 // Sessions makes every arrival a conversation. The prompt of a later turn
@@ -13,11 +12,8 @@ import (
 type Sessions struct {
 	// Turns is the number of turns of a session.
 	Turns Length
-	// Think is the time from the end of a turn to the next one, in seconds;
-	// its mean, with Exponential.
-	Think unit.Seconds
-	// Exponential draws every think time from an exponential distribution.
-	Exponential bool
+	// Think is the time from the end of a turn to the next one; nil for none.
+	Think Delay
 	// Given takes the drawn input length as that of the whole prompt, so what
 	// was said before is cut to it. Otherwise the drawn length is what the
 	// user adds, and the prompts grow from turn to turn.
@@ -35,8 +31,8 @@ func (s Sessions) Validate() error {
 	} else if err := s.Turns.Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("sessions: turns: %w", err))
 	}
-	if !isTime(s.Think) {
-		faults = append(faults, fmt.Errorf("sessions: think time %v: want 0 to %v", s.Think, MaxTime))
+	if err := orNone(s.Think).Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("sessions: %w", err))
 	}
 	if s.Context < 0 || s.Context > MaxLen {
 		faults = append(faults, fmt.Errorf("sessions: context %d: want 0 to %d", s.Context, MaxLen))
@@ -46,10 +42,7 @@ func (s Sessions) Validate() error {
 
 // String is such as "turns fixed 4, think 2 s, growing".
 func (s Sessions) String() string {
-	text := fmt.Sprintf("turns %v, think %v", s.Turns, s.Think)
-	if s.Exponential {
-		text += " exponential"
-	}
+	text := fmt.Sprintf("turns %v, think %v", s.Turns, orNone(s.Think))
 	if s.Given {
 		text += ", given context"
 	} else {
@@ -73,31 +66,43 @@ func (s Sessions) limit() int {
 // said up to the end of the last turn, whose answer is made of the answer
 // seed. ok is false where the context ends the session.
 func (s Sessions) followUp(last Request, answer uint64, p Pair) (next Request, ok bool) {
-	history := make([]Span, 0, len(last.Prefix)+2)
-	history = append(history, last.Prefix...)
+	next = Request{InputLen: last.InputLen + last.OutputLen + p.Input, OutputLen: p.Output}
+	if s.Given {
+		next.InputLen = p.Input
+	}
+	next.Prefix = Continue(last, answer, next.InputLen)
+	return next, next.InputLen+next.OutputLen <= s.limit()
+}
+
+// Continue is the prefix of the turn that follows another one and whose prompt
+// has an input length in tokens: what was said up to the end of that turn, cut
+// to the length. The last answer is made of a seed. Turns share the memory of
+// their spans, so one turn has at most one that continues it.
+func Continue(last Request, answer uint64, input int) []Span {
+	history := last.Prefix
 	if own := last.InputLen - last.PrefixLen(); own > 0 {
 		history = append(history, Span{Seed: last.Seed, Len: own})
 	}
 	history = append(history, Span{Seed: answer, Len: last.OutputLen, Answer: true})
-	next = Request{InputLen: last.InputLen + last.OutputLen + p.Input, OutputLen: p.Output, Prefix: history}
-	if s.Given {
-		next.InputLen = p.Input
-		next.Prefix = cut(history, p.Input)
-	}
-	return next, next.InputLen+next.OutputLen <= s.limit()
+	return cutCopy(history, last.InputLen+last.OutputLen, input)
 }
 
-// cut shortens spans to a number of tokens.
-func cut(spans []Span, tokens int) []Span {
+// cutCopy shortens spans of so many tokens to a number of tokens, and leaves
+// them as they are where they have no more.
+func cutCopy(spans []Span, have, want int) []Span {
+	if have <= want {
+		return spans
+	}
+	spans = slices.Clone(spans)
 	for i := range spans {
-		if spans[i].Len >= tokens {
-			spans[i].Len = tokens
-			if tokens == 0 {
+		if spans[i].Len >= want {
+			spans[i].Len = want
+			if want == 0 {
 				return spans[:i]
 			}
 			return spans[:i+1]
 		}
-		tokens -= spans[i].Len
+		want -= spans[i].Len
 	}
 	return spans
 }

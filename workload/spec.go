@@ -3,7 +3,6 @@ package workload
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -27,7 +26,8 @@ type Spec struct {
 	Seed uint64
 	// Arrivals is when requests come, or sessions where there are Sessions.
 	Arrivals Arrivals
-	// Lengths is how long prompts and answers are.
+	// Lengths is how long prompts and answers are. Nil is allowed where every
+	// class has lengths of its own.
 	Lengths Lengths
 	// Count is how many arrivals there are at most; 0 for all that Duration,
 	// the arrivals or the lengths themselves allow.
@@ -39,6 +39,11 @@ type Spec struct {
 	Prefixes *Prefixes
 	// Sessions makes each arrival a conversation; nil for single requests.
 	Sessions *Sessions
+	// Classes share the requests, or the sessions, among them; empty for none.
+	Classes []Class
+	// Timeout is how long after its time a client gives a request up, in
+	// seconds; 0 for never.
+	Timeout unit.Seconds
 }
 
 // Validate reports all faults of the spec together.
@@ -49,11 +54,55 @@ func (s Spec) Validate() error {
 	} else {
 		faults = append(faults, s.Arrivals.Validate())
 	}
-	if s.Lengths == nil {
-		faults = append(faults, errors.New("want lengths"))
-	} else {
+	if s.Lengths != nil {
 		faults = append(faults, s.Lengths.Validate())
+	} else if err := s.checkOwnLengths(); err != nil {
+		faults = append(faults, err)
 	}
+	faults = append(faults, s.checkEnd())
+	if s.Prefixes != nil {
+		faults = append(faults, s.Prefixes.Validate())
+	}
+	if s.Sessions != nil {
+		faults = append(faults, s.Sessions.Validate())
+	}
+	if !isTime(s.Timeout) {
+		faults = append(faults, fmt.Errorf("timeout %v: want 0 to %v", s.Timeout, MaxTime))
+	}
+	faults = append(faults, checkClasses(s.Classes))
+	for _, c := range s.Classes {
+		faults = append(faults, c.checkOwn())
+	}
+	return errors.Join(faults...)
+}
+
+// checkOwnLengths wants lengths of every class, where the load has none.
+func (s Spec) checkOwnLengths() error {
+	if len(s.Classes) == 0 {
+		return errors.New("want lengths")
+	}
+	for _, c := range s.Classes {
+		if c.Lengths == nil {
+			return fmt.Errorf("want lengths: class %s has none of its own", c.Name)
+		}
+	}
+	return nil
+}
+
+// lengthsGoOn reports whether no lengths, of the load or of a class, are known
+// to end.
+func (s Spec) lengthsGoOn() bool {
+	for _, c := range s.Classes {
+		if c.Lengths != nil && !goesOn(c.Lengths) {
+			return false
+		}
+	}
+	return s.Lengths == nil || goesOn(s.Lengths)
+}
+
+// checkEnd reports the faults of what ends the load.
+func (s Spec) checkEnd() error {
+	var faults []error
 	if s.Count < 0 || s.Count > MaxRequests {
 		faults = append(faults, fmt.Errorf("count %d: want 0 to %d", s.Count, MaxRequests))
 	}
@@ -64,17 +113,11 @@ func (s Spec) Validate() error {
 	if closed && s.Duration > 0 {
 		faults = append(faults, errors.New("a closed loop knows no times beforehand: want a count instead of a duration"))
 	}
-	if s.Count == 0 && s.Duration == 0 && !closed && goesOn(s.Arrivals) && goesOn(s.Lengths) {
+	if s.Count == 0 && s.Duration == 0 && !closed && goesOn(s.Arrivals) && s.lengthsGoOn() {
 		faults = append(faults, fmt.Errorf("%v has no end: want a count or a duration", s.Arrivals))
 	}
-	if closed && s.Count == 0 && goesOn(s.Lengths) {
+	if closed && s.Count == 0 && s.lengthsGoOn() {
 		faults = append(faults, errors.New("a closed loop has no end: want a count"))
-	}
-	if s.Prefixes != nil {
-		faults = append(faults, s.Prefixes.Validate())
-	}
-	if s.Sessions != nil {
-		faults = append(faults, s.Sessions.Validate())
 	}
 	return errors.Join(faults...)
 }
@@ -83,8 +126,10 @@ func (s Spec) Validate() error {
 // end.
 func goesOn(source any) bool {
 	switch source := source.(type) {
-	case Constant, Poisson, Gamma, Closed, Independent, Empirical:
+	case Constant, Poisson, Gamma, Weibull, Closed, Independent, Empirical:
 		return true
+	case Rates:
+		return source.endless()
 	case Burst:
 		return goesOn(source.Of)
 	}
@@ -94,11 +139,20 @@ func goesOn(source any) bool {
 // String describes the spec in one line, seed included.
 func (s Spec) String() string {
 	parts := []string{fmt.Sprintf("%v; %v", s.Arrivals, s.Lengths)}
+	if s.Lengths == nil {
+		parts[0] = s.Arrivals.String()
+	}
 	if s.Prefixes != nil {
 		parts = append(parts, "prefixes "+s.Prefixes.String())
 	}
 	if s.Sessions != nil {
 		parts = append(parts, "sessions "+s.Sessions.String())
+	}
+	for _, c := range s.Classes {
+		parts = append(parts, c.String())
+	}
+	if s.Timeout > 0 {
+		parts = append(parts, "timeout "+s.Timeout.String())
 	}
 	if s.Count > 0 {
 		parts = append(parts, "count "+strconv.Itoa(s.Count))
@@ -116,16 +170,18 @@ func Build(spec Spec) (*Schedule, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
-	pairs, stop := iter.Pull(spec.Lengths.Pairs(stream(spec.Seed, streamLengths)))
-	defer stop()
 	b := builder{
-		spec:     spec,
-		pairs:    pairs,
-		prompts:  stream(spec.Seed, streamPrompts),
-		answers:  stream(spec.Seed, streamAnswers),
-		turns:    stream(spec.Seed, streamTurns),
-		thinks:   stream(spec.Seed, streamThinks),
-		prefixes: newPrefixer(spec.Prefixes, spec.Seed),
+		spec:    spec,
+		drawer:  newDrawer(&spec),
+		prompts: stream(spec.Seed, streamPrompts),
+		answers: stream(spec.Seed, streamAnswers),
+		turns:   stream(spec.Seed, streamTurns),
+		thinks:  stream(spec.Seed, streamThinks),
+		classes: newClassifier(spec.Classes, spec.Seed),
+	}
+	defer b.drawer.stop()
+	if spec.Sessions == nil {
+		b.out = make([]Request, 0, spec.Count)
 	}
 	arrivals := 0
 	for a := range spec.Arrivals.Times(stream(spec.Seed, streamArrivals)) {
@@ -146,27 +202,28 @@ func Build(spec Spec) (*Schedule, error) {
 	if len(b.out) == 0 {
 		return nil, fmt.Errorf("workload: %v makes no request", spec)
 	}
-	return &Schedule{Seed: spec.Seed, Pattern: spec.Arrivals.String(), Spec: spec.String(), Requests: b.out}, nil
+	return &Schedule{Seed: spec.Seed, Pattern: spec.Arrivals.String(), Spec: spec.String(), Classes: bare(spec.Classes), Requests: b.out}, nil
 }
 
 // builder adds up the requests of a schedule.
 type builder struct {
 	spec                            Spec
-	pairs                           func() (Pair, bool)
+	drawer                          *drawer
 	prompts, answers, turns, thinks *rand.Rand
-	prefixes                        *prefixer
+	classes                         *classifier
 	out                             []Request
 }
 
 // arrive adds the request, or the session, of one arrival; false where the
 // lengths have ended.
 func (b *builder) arrive(a Arrival, number int) bool {
-	p, ok := b.pairs()
+	class := b.classes.next()
+	p, ok := b.drawer.pair(class.Name)
 	if !ok {
 		return false
 	}
-	first := Request{At: a.At, After: a.After, OutputLen: p.Output}
-	first.Prefix, first.InputLen = b.prefixes.next(p.Input)
+	first := Request{At: a.At, After: a.After, OutputLen: p.Output, Class: class.Name, Priority: class.Priority, Timeout: b.spec.Timeout}
+	first.Prefix, first.InputLen = b.drawer.prefix(class.Name, p.Input)
 	if b.spec.Sessions == nil {
 		b.add(first)
 		return true
@@ -178,24 +235,22 @@ func (b *builder) arrive(a Arrival, number int) bool {
 func (b *builder) session(turn Request, name string) bool {
 	s := b.spec.Sessions
 	turns := s.Turns.Draw(b.turns)
+	think := orNone(s.Think)
 	for k := 1; ; k++ {
 		turn.Session, turn.Turn = name, k
 		last := b.add(turn)
 		if k == turns || len(b.out) > MaxRequests {
 			return true
 		}
-		p, ok := b.pairs()
+		p, ok := b.drawer.pair(last.Class)
 		if !ok {
 			return false
 		}
 		if turn, ok = s.followUp(last, newSeed(b.answers), p); !ok {
 			return true
 		}
-		think := s.Think
-		if s.Exponential {
-			think = min(think*unit.Seconds(b.thinks.ExpFloat64()), MaxTime)
-		}
-		turn.After = &Dependency{Request: last.ID, Think: think}
+		turn.After = &Dependency{Request: last.ID, Think: think.Draw(b.thinks)}
+		turn.Class, turn.Priority, turn.Timeout = last.Class, last.Priority, last.Timeout
 	}
 }
 
@@ -219,6 +274,7 @@ const (
 	streamGroupLengths
 	streamTokens
 	streamReplay
+	streamClasses
 )
 
 func stream(seed, concern uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, concern)) }

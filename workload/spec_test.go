@@ -31,6 +31,17 @@ func build(t interface{ Fatal(...any) }, spec workload.Spec) *workload.Schedule 
 	return s
 }
 
+// delays are think times of all kinds.
+func delays() []workload.Delay {
+	return []workload.Delay{
+		nil, workload.Pause(2),
+		workload.ExponentialDelay{Mean: 2},
+		workload.UniformDelay{Low: 1, High: 3},
+		workload.LogNormalDelay{Mean: 2, StdDev: 3},
+		workload.RecordedDelay{Values: []unit.Seconds{1, 2, 9}},
+	}
+}
+
 // specs draws valid specs of all kinds.
 func specs() *rapid.Generator[workload.Spec] {
 	return rapid.Custom(func(t *rapid.T) workload.Spec {
@@ -42,7 +53,7 @@ func specs() *rapid.Generator[workload.Spec] {
 				workload.Gamma{Rate: 5, Burstiness: 0.3},
 				workload.Ramp{From: 1, To: 9, Shape: workload.Exponential, Over: 20, Burstiness: 1},
 				workload.Burst{Of: workload.Poisson{Rate: 2}, Size: 3},
-				workload.Closed{Workers: 3, Think: 0.5},
+				workload.Closed{Workers: 3, Think: workload.Pause(0.5)},
 				workload.Constant{Rate: math.Inf(1)},
 			}).Draw(t, "arrivals"),
 			Lengths: lengths(),
@@ -57,9 +68,16 @@ func specs() *rapid.Generator[workload.Spec] {
 		}
 		if rapid.Bool().Draw(t, "sessions") {
 			spec.Sessions = &workload.Sessions{
-				Turns: workload.Uniform{Low: 1, High: 5}, Think: 2, Exponential: rapid.Bool().Draw(t, "exponential"),
+				Turns: workload.Uniform{Low: 1, High: 5}, Think: rapid.SampledFrom(delays()).Draw(t, "think"),
 				Given: rapid.Bool().Draw(t, "given"), Context: rapid.SampledFrom([]int{0, 500, 4000}).Draw(t, "context"),
 			}
+		}
+		if rapid.Bool().Draw(t, "classes") {
+			spec.Classes = []workload.Class{
+				{Name: "chat", Share: 3, Priority: -1, Targets: []workload.SLO{{Metric: workload.TTFT, Limit: 500}}},
+				{Name: "batch", Share: 1, Priority: 5},
+			}
+			spec.Timeout = 30
 		}
 		return spec
 	})
@@ -143,7 +161,7 @@ func TestSessionsGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := specs().Draw(t, "spec")
 		given := rapid.Bool().Draw(t, "given context")
-		spec.Sessions = &workload.Sessions{Turns: workload.Uniform{Low: 1, High: 6}, Think: 3, Given: given, Context: 5000}
+		spec.Sessions = &workload.Sessions{Turns: workload.Uniform{Low: 1, High: 6}, Think: workload.Pause(3), Given: given, Context: 5000}
 		s := build(t, spec)
 		arrivals := 0
 		for i, q := range s.Requests {
@@ -182,7 +200,7 @@ func TestSessionsGrow(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
-	s := build(t, workload.Spec{Arrivals: workload.Closed{Workers: 2, Think: 0.25}, Lengths: lengths(), Count: 5})
+	s := build(t, workload.Spec{Arrivals: workload.Closed{Workers: 2, Think: workload.Pause(0.25)}, Lengths: lengths(), Count: 5})
 	for i, q := range s.Requests {
 		if i < 2 != (q.After == nil) || i >= 2 && *q.After != (workload.Dependency{Request: workload.AnyRequest, Think: 0.25}) {
 			t.Errorf("request %d: %+v", i, q)
@@ -215,7 +233,7 @@ func TestBuildEnds(t *testing.T) {
 func TestSpecFaults(t *testing.T) {
 	_, err := workload.Build(workload.Spec{
 		Arrivals: workload.Gamma{}, Lengths: workload.Independent{}, Count: -1, Duration: -1,
-		Prefixes: &workload.Prefixes{Share: 2, Zipf: -1}, Sessions: &workload.Sessions{Think: -1, Context: -1},
+		Prefixes: &workload.Prefixes{Share: 2, Zipf: -1}, Sessions: &workload.Sessions{Think: workload.Pause(-1), Context: -1},
 	})
 	for _, want := range []string{
 		"rate 0/s", "burstiness 0", "input: want a length", "output: want a length", "count -1", "duration -1",
