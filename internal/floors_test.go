@@ -41,6 +41,7 @@ func rooms() []room {
 	return []room{
 		{"unit", 0, pure},
 		{"stat", 0, pure},
+		{"settings", 0, pure},
 		{"catalog", 1, pure},
 		{"workload", 1, pure},
 		{"deploy", 2, pure},

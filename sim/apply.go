@@ -7,40 +7,80 @@ import "slices"
 // step before still runs.
 func (s *Scheduler) Apply() *Outcome {
 	o := &s.outcome
-	o.Tokens, o.Finished = o.Tokens[:0], o.Finished[:0]
+	o.Tokens, o.Finished, o.Steady = o.Tokens[:0], o.Finished[:0], 0
 	if s.open {
 		s.open = false
 		done := s.plan.Scheduled
 		if s.ahead > 0 {
 			done = s.flying
 		}
+		o.Steady = int(s.steady.count) + len(s.steady.last)
+		listed := s.steady.count == 0
 		o.Tokens = s.putOut(done, o.Tokens)
-	}
-	if len(o.Finished) > 0 {
-		s.running = slices.DeleteFunc(s.running, func(id int32) bool { return s.requests.state[id] == Finished })
+		s.depart(listed)
 	}
 	o.Free = int(s.kv.free)
 	return o
 }
 
+// depart takes those who ended out of the lists.
+func (s *Scheduler) depart(listed bool) {
+	t := &s.steady
+	t.last = t.last[:0]
+	switch {
+	case !listed:
+		for _, id := range s.outcome.Finished {
+			s.running = t.without(s.running, id)
+			t.others = t.without(t.others, id)
+		}
+	case len(s.outcome.Finished) > 0:
+		s.running = slices.DeleteFunc(s.running, func(id int32) bool { return s.requests.state[id] == Finished })
+	}
+	if t.count == 0 {
+		return
+	}
+	if listed { // the first that are steady
+		t.others = t.others[:0]
+		for _, id := range s.running {
+			if !t.inside[id] {
+				t.others = append(t.others, id)
+			}
+		}
+		return
+	}
+	t.others = slices.DeleteFunc(t.others, func(id int32) bool { return t.inside[id] })
+}
+
 // putOut gives a token to each request that a step computed to its end, and
-// appends it to tokens.
+// appends it to tokens. Those of steady requests are counted already, but the
+// ones that end with them end in their order.
 func (s *Scheduler) putOut(done []Share, tokens []Token) []Token {
-	r := &s.requests
+	r, last := &s.requests, s.steady.last
+	joins := s.joins()
 	for i := range done {
-		if !done[i].Samples {
+		id := done[i].Request
+		for len(last) > 0 && s.steady.place[last[0]] < s.steady.place[id] {
+			s.endSteady(last[0])
+			last = last[1:]
+		}
+		if !done[i].Samples || s.steady.has(id) {
 			continue
 		}
-		id := done[i].Request
 		p := &r.progress[id]
 		if s.ahead > 0 && !s.arrived(id, p) {
 			continue
 		}
 		p.total++
 		tokens = append(tokens, Token{id, p.total - p.prompt})
-		if p.total >= p.end {
+		switch {
+		case p.total >= p.end:
 			s.finish(id)
+		case joins && r.state[id] == Running:
+			s.join(id, p)
 		}
+	}
+	for _, id := range last {
+		s.endSteady(id)
 	}
 	return tokens
 }
@@ -60,9 +100,13 @@ func (s *Scheduler) arrived(id int32, p *progress) bool {
 // finish ends a request.
 func (s *Scheduler) finish(id int32) {
 	r := &s.requests
-	if r.state[id] == Running {
-		s.kv.release(r.table[id])
-	} else {
+	switch {
+	case r.state[id] == Running && r.flags[id]&wantsHold != 0:
+		r.flags[id] |= holding
+		s.remote.held++
+	case r.state[id] == Running:
+		s.release(id, false)
+	default:
 		s.waiting.remove(id) // it was preempted while its last token was on its way
 	}
 	r.state[id] = Finished

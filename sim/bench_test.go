@@ -8,7 +8,12 @@ import (
 
 // BenchmarkListPath is a step of 240 decodes of some 1500 tokens of context,
 // where each request that ends is followed by one that arrives.
-func BenchmarkListPath(b *testing.B) {
+func BenchmarkListPath(b *testing.B) { benchmarkSteps(b, false) }
+
+// BenchmarkAggregatedPath is the same, with the decodes counted.
+func BenchmarkAggregatedPath(b *testing.B) { benchmarkSteps(b, true) }
+
+func benchmarkSteps(b *testing.B, aggregate bool) {
 	for _, mode := range []struct {
 		name  string
 		async bool
@@ -16,7 +21,7 @@ func BenchmarkListPath(b *testing.B) {
 		b.Run(mode.name, func(b *testing.B) {
 			s := replica(b, func(c *sim.Config) {
 				c.Blocks, c.BlockSize, c.MaxBatchedTokens, c.MaxSeqs, c.MaxModelLen = 40_000, 16, 8192, 256, 8192
-				c.Async = mode.async
+				c.Async, c.Aggregate = mode.async, aggregate
 			})
 			next := 0
 			arrive := func() {

@@ -66,6 +66,10 @@ type Config struct {
 	// NoFullSequenceGate is scheduler_reserve_full_isl switched off; without
 	// effect where the rules lack it.
 	NoFullSequenceGate bool
+	// Aggregate lets requests that only decode be counted instead of listed
+	// ([Plan.Steady], [Outcome.Steady]) in steps that cannot preempt. What is
+	// decided is the same, at a cost that does not grow with their number.
+	Aggregate bool
 }
 
 // Validate reports what the engine would refuse at its start, all at once, and

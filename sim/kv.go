@@ -1,112 +1,169 @@
 package sim
 
-// kv is the pool of a replica's KV blocks: who holds them, which are free and
-// in which order, and which are known under an identity. Block 0 is the null
-// block, which is never handed out; it closes the ring of the free list.
+// kv is the pool of a replica's KV blocks: how many are free and in which
+// order they are given out, and which are known under an identity. Blocks are
+// alike, so only those that somebody may find in the cache, or may share, are
+// kept one by one. Others are counted: those of a request's own tokens while it
+// runs, and runs of blocks in the free list that nobody asks for again. An
+// entry stands for one or for the other; entry 0 closes the ring of the free
+// list. The null block, which is never handed out, does not appear.
 type kv struct {
 	size    int32 // tokens of a block
+	total   int32 // usable blocks
 	free    int32 // blocks in the free list
 	caching bool
 	split   bool // freed blocks without an identity go to the front
 
-	refs       []int32 // how many requests hold a block
-	next, prev []int32 // the free list as a ring, its first block is next[0]
+	count      []int32 // blocks of an entry
+	refs       []int32 // how many requests hold an entry
+	next, prev []int32 // the free list as a ring, its first entry is next[0]
 	known      identities
+	unused     []int32 // entries
 
-	tables [][]int32 // blocks of a holder, in order of their tokens
-	spare  []int32   // tables that nobody uses
+	tables []table
+	spare  []int32 // tables that nobody uses
 
 	evicted []Block // since the pass began, in order
 }
 
-func newKV(c Config) kv {
-	n := int32(c.Blocks)
-	k := kv{
-		size: int32(c.BlockSize), free: n - 1,
-		caching: !c.NoPrefixCache, split: c.Rules.SplitFree,
-		refs: make([]int32, n), next: make([]int32, n), prev: make([]int32, n),
-	}
-	if k.caching {
-		k.known = newIdentities(n)
-	}
-	for b := range n {
-		k.next[b], k.prev[b] = b+1, b-1
-	}
-	k.next[n-1], k.prev[0] = 0, n-1
-	return k
+// table is what a request holds, in order of its tokens: first the blocks that
+// are kept one by one, then those that are counted.
+type table struct {
+	entries []int32
+	own     int32
 }
 
 // ceil is how many blocks the tokens need.
 func (k *kv) ceil(tokens int32) int32 { return (tokens + k.size - 1) / k.size }
 
+// entry makes one of some blocks without an identity, which stands nowhere.
+func (k *kv) entry(blocks int32) int32 {
+	if last := len(k.unused) - 1; last >= 0 {
+		e := k.unused[last]
+		k.unused = k.unused[:last]
+		k.count[e] = blocks
+		return e
+	}
+	k.count, k.refs = append(k.count, blocks), append(k.refs, 0)
+	k.next, k.prev = append(k.next, 0), append(k.prev, 0)
+	k.known.grow()
+	return int32(len(k.count) - 1)
+}
+
 // hold opens a table for a new holder.
 func (k *kv) hold() int32 {
 	if last := len(k.spare) - 1; last >= 0 {
-		table := k.spare[last]
+		t := k.spare[last]
 		k.spare = k.spare[:last]
-		return table
+		return t
 	}
-	k.tables = append(k.tables, nil)
+	k.tables = append(k.tables, table{})
 	return int32(len(k.tables) - 1)
 }
 
 // take gives a table blocks of the cache, which leave the free list if nobody
 // held them.
-func (k *kv) take(table int32, blocks []int32) {
-	for _, b := range blocks {
-		if k.refs[b] == 0 {
-			k.unlink(b)
+func (k *kv) take(at int32, entries []int32) {
+	for _, e := range entries {
+		if k.refs[e] == 0 {
+			k.unlink(e)
 		}
-		k.refs[b]++
+		k.refs[e]++
 	}
-	k.tables[table] = append(k.tables[table], blocks...)
+	k.tables[at].entries = append(k.tables[at].entries, entries...)
 }
 
-// extend gives a table n blocks from the front of the free list. What was
-// cached in them is forgotten. The caller has seen that n are free.
-func (k *kv) extend(table, n int32) {
-	blocks := k.tables[table]
-	for range n {
-		b := k.next[0]
-		k.unlink(b)
-		k.refs[b] = 1
-		if k.caching && k.known.has(b) {
-			k.evicted = append(k.evicted, k.known.of(b))
-			k.known.remove(b)
-		}
-		blocks = append(blocks, b)
+// extend gives a table n blocks, of which the first are kept one by one. The
+// caller has seen that n are free.
+func (k *kv) extend(at, n, kept int32) {
+	k.pop(n)
+	t := &k.tables[at]
+	for range min(kept, n) {
+		e := k.entry(1)
+		k.refs[e] = 1
+		t.entries = append(t.entries, e)
 	}
-	k.tables[table] = blocks
+	t.own += max(n-kept, 0)
+}
+
+// pop takes n blocks from the front of the free list. What was cached in them
+// is forgotten.
+func (k *kv) pop(n int32) {
+	for n > 0 {
+		e := k.next[0]
+		some := min(n, k.count[e])
+		if k.known.has(e) {
+			b := k.known.of(e)
+			for i := range some {
+				k.evicted = append(k.evicted, Block{b.Owner, b.Index - i})
+			}
+		}
+		n -= some
+		if some == k.count[e] {
+			k.unlink(e)
+			k.known.remove(e)
+			k.unused = append(k.unused, e)
+			continue
+		}
+		k.free -= some
+		k.count[e] -= some
+		k.known.shorten(e, some)
+	}
 }
 
 // release gives up a table and its blocks, the last one first, so that the end
-// of a prefix is evicted before its start.
-func (k *kv) release(table int32) {
-	blocks := k.tables[table]
-	for i := len(blocks) - 1; i >= 0; i-- {
-		b := blocks[i]
-		k.refs[b]--
-		switch {
-		case k.refs[b] > 0:
-		case k.split && !(k.caching && k.known.has(b)):
-			k.link(b, 0, k.next[0])
-		default:
-			k.link(b, k.prev[0], 0)
+// of a prefix is evicted before its start. Of the blocks that were counted, so
+// many are cached as the owner's; they are found again if it may come back.
+func (k *kv) release(at int32, owner Owner, cached int32, back bool) {
+	t := &k.tables[at]
+	first := int32(len(t.entries))
+	if blank := t.own - cached; blank > 0 {
+		k.put(k.entry(blank))
+	}
+	switch {
+	case cached == 0:
+	case back:
+		for i := first + cached - 1; i >= first; i-- {
+			e := k.entry(1)
+			k.known.add(e, owner, i)
+			k.pushBack(e)
+		}
+	default:
+		e := k.entry(cached)
+		k.known.mark(e, owner, first+cached-1)
+		k.pushBack(e)
+	}
+	for i := len(t.entries) - 1; i >= 0; i-- {
+		e := t.entries[i]
+		k.refs[e]--
+		if k.refs[e] == 0 {
+			k.put(e)
 		}
 	}
-	k.tables[table] = blocks[:0]
-	k.spare = append(k.spare, table)
+	t.entries, t.own = t.entries[:0], 0
+	k.spare = append(k.spare, at)
 }
 
-func (k *kv) unlink(b int32) {
-	before, after := k.prev[b], k.next[b]
+// put adds an entry to its end of the free list.
+func (k *kv) put(e int32) {
+	if k.split && !k.known.has(e) {
+		k.link(e, 0, k.next[0])
+		return
+	}
+	k.pushBack(e)
+}
+
+func (k *kv) pushBack(e int32) { k.link(e, k.prev[0], 0) }
+
+func (k *kv) unlink(e int32) {
+	before, after := k.prev[e], k.next[e]
 	k.next[before], k.prev[after] = after, before
-	k.free--
+	k.free -= k.count[e]
 }
 
-// link puts a block between two others of the free list.
-func (k *kv) link(b, before, after int32) {
-	k.prev[b], k.next[b] = before, after
-	k.next[before], k.prev[after] = b, b
-	k.free++
+// link puts an entry between two others of the free list.
+func (k *kv) link(e, before, after int32) {
+	k.prev[e], k.next[e] = before, after
+	k.next[before], k.prev[after] = e, e
+	k.free += k.count[e]
 }

@@ -30,64 +30,108 @@ type Block struct {
 // one identity, since the same prefix can be computed twice at once; they stand
 // in one chain in the order in which they came, and the oldest is found.
 type identities struct {
-	owner []Owner // by block; nobody where it has no identity
+	owner []Owner // by entry; nobody where it has no identity
 	index []int32
-	first []int32 // by hash: head of a chain of blocks, 0 for an empty one
-	after []int32 // by block: the next in its chain, 0 at its end
-	mask  uint32
+	first []int32 // by hash: head of a chain of entries, 0 for an empty one
+	after []int32 // by entry: the next in its chain, 0 at its end; apart for none
+	n     int     // in chains
+
+	watched bool
+	changes []CacheChange // of shared nodes, since they were taken
 }
 
-func newIdentities(blocks int32) identities {
-	buckets := uint32(1)
-	for buckets < uint32(blocks) {
-		buckets *= 2
-	}
-	t := identities{
-		owner: make([]Owner, blocks), index: make([]int32, blocks),
-		first: make([]int32, buckets), after: make([]int32, blocks),
-		mask: buckets - 1,
-	}
-	for b := range t.owner {
-		t.owner[b] = nobody
-	}
-	return t
+// apart stands for an entry that is in no chain: nobody looks for it.
+const apart = -1
+
+// grow makes room for one more entry.
+func (t *identities) grow() {
+	t.owner, t.index, t.after = append(t.owner, nobody), append(t.index, 0), append(t.after, apart)
 }
 
 // bucket spreads owners; the blocks of one owner follow each other.
 func (t *identities) bucket(owner Owner, index int32) uint32 {
 	const golden = 0x9E3779B1
-	return (uint32(owner)*golden>>7 + uint32(index)) & t.mask
+	return (uint32(owner)*golden>>7 + uint32(index)) & uint32(len(t.first)-1)
 }
 
-func (t *identities) has(b int32) bool { return t.owner[b] != nobody }
+func (t *identities) has(e int32) bool { return t.owner[e] != nobody }
 
-func (t *identities) of(b int32) Block { return Block{t.owner[b], t.index[b]} }
+// of is the identity of an entry's first block to go; the others have the
+// indices below.
+func (t *identities) of(e int32) Block { return Block{t.owner[e], t.index[e]} }
 
 // find gives the oldest block of that identity, 0 if there is none.
 func (t *identities) find(owner Owner, index int32) int32 {
-	b := t.first[t.bucket(owner, index)]
-	for b != 0 && (t.owner[b] != owner || t.index[b] != index) {
-		b = t.after[b]
+	if t.n == 0 {
+		return 0
 	}
-	return b
+	e := t.first[t.bucket(owner, index)]
+	for e != 0 && (t.owner[e] != owner || t.index[e] != index) {
+		e = t.after[e]
+	}
+	return e
 }
 
-// add gives a block an identity.
-func (t *identities) add(b int32, owner Owner, index int32) {
-	t.owner[b], t.index[b], t.after[b] = owner, index, 0
-	at := &t.first[t.bucket(owner, index)]
+// add gives an entry of one block an identity under which it is found.
+func (t *identities) add(e int32, owner Owner, index int32) {
+	if t.n >= len(t.first) {
+		t.spread()
+	}
+	t.owner[e], t.index[e] = owner, index
+	t.append(e)
+	t.n++
+	t.changed(e, true)
+}
+
+// changed notes that a block of a shared node is there, or is not any longer.
+func (t *identities) changed(e int32, there bool) {
+	if t.watched && t.owner[e] < 0 {
+		t.changes = append(t.changes, CacheChange{t.of(e), there})
+	}
+}
+
+// append puts an entry at the end of its chain.
+func (t *identities) append(e int32) {
+	t.after[e] = 0
+	at := &t.first[t.bucket(t.owner[e], t.index[e])]
 	for *at != 0 {
 		at = &t.after[*at]
 	}
-	*at = b
+	*at = e
 }
 
-// remove takes a block's identity away.
-func (t *identities) remove(b int32) {
-	at := &t.first[t.bucket(t.owner[b], t.index[b])]
-	for *at != b {
-		at = &t.after[*at]
+// spread doubles the chains. Those of one chain keep their order.
+func (t *identities) spread() {
+	old := t.first
+	t.first = make([]int32, max(64, 2*len(old)))
+	for _, e := range old {
+		for e != 0 {
+			after := t.after[e]
+			t.append(e)
+			e = after
+		}
 	}
-	*at = t.after[b]
-	t.owner[b] = nobody
+}
+
+// mark says what an entry holds without letting it be found. It may hold
+// several blocks, of falling index.
+func (t *identities) mark(e int32, owner Owner, index int32) {
+	t.owner[e], t.index[e], t.after[e] = owner, index, apart
+}
+
+// shorten takes the first blocks from an entry.
+func (t *identities) shorten(e, blocks int32) { t.index[e] -= blocks }
+
+// remove takes an entry's identity away, if it has one.
+func (t *identities) remove(e int32) {
+	if t.after[e] != apart {
+		at := &t.first[t.bucket(t.owner[e], t.index[e])]
+		for *at != e {
+			at = &t.after[*at]
+		}
+		*at = t.after[e]
+		t.n--
+		t.changed(e, false)
+	}
+	t.owner[e], t.after[e] = nobody, apart
 }

@@ -18,14 +18,23 @@ func (s *Scheduler) Schedule() *Plan {
 	s.plan.reset()
 	s.kv.evicted = s.plan.Evicted
 	s.budget, s.threshold = s.most, s.cut
-	if s.rules.LoneUncut && len(s.running)+s.waiting.n <= 1 {
+	if s.rules.LoneUncut && len(s.running)+s.WaitingCount() <= 1 {
 		s.threshold = 0
 	}
-	s.runningPass()
+	if s.steady.count > 0 && !s.roomy() {
+		s.settle()
+	}
+	if s.steady.count > 0 {
+		s.steadyPass()
+	} else {
+		s.steady.others = s.steady.others[:0]
+		s.runningPass()
+	}
 	if len(s.plan.Preempted) == 0 {
 		s.waitingPass()
 	}
 	s.plan.Tokens = int(s.most - s.budget)
+	s.countLimits()
 	s.plan.Evicted, s.plan.Free = s.kv.evicted, int(s.kv.free)
 	s.totals.Evictions += int64(len(s.plan.Evicted))
 	s.open = true
@@ -86,8 +95,7 @@ func (s *Scheduler) makeRoom(id int32, i int, n int32) (place int, ok bool) {
 			return i, false
 		}
 	}
-	k.extend(s.requests.table[id], missing)
-	p.room += missing * k.size
+	s.extend(id, p, missing)
 	return i, true
 }
 
@@ -123,7 +131,7 @@ func (s *Scheduler) takeBack(id int32) bool {
 // a token that is on its way still counts.
 func (s *Scheduler) preempt(id int32) {
 	r := &s.requests
-	s.kv.release(r.table[id])
+	s.release(id, true)
 	r.progress[id].computed, r.progress[id].room = 0, 0
 	r.state[id], r.resumed[id] = Waiting, true
 	s.waiting.pushFront(id)
@@ -133,27 +141,11 @@ func (s *Scheduler) preempt(id int32) {
 
 // waitingPass admits requests while there are budget and seats.
 func (s *Scheduler) waitingPass() {
-	for s.budget > 0 && s.waiting.n > 0 && len(s.running) < s.seats {
-		id := s.waiting.first()
-		p := &s.requests.progress[id]
-		s.lookUp(id, p.total)
-		n := p.total - int32(len(s.hits))*s.kv.size
-		if s.threshold > 0 {
-			n = min(n, s.threshold)
-		}
-		if s.whole && n > s.budget {
-			if !s.rules.SetLongAside {
-				break
-			}
-			s.waiting.pop()
-			s.aside = append(s.aside, id)
-			continue
-		}
-		n = min(n, s.budget)
-		if !s.admit(id, n) {
+	for s.budget > 0 && len(s.running) < s.seats {
+		id, ok := s.candidate()
+		if !ok || !s.tryAdmit(id) {
 			break // those behind it wait too
 		}
-		s.give(id, p, n)
 	}
 	if !s.rules.ReturnReversed {
 		slices.Reverse(s.aside)
@@ -162,6 +154,40 @@ func (s *Scheduler) waitingPass() {
 		s.waiting.pushFront(id)
 	}
 	s.aside = s.aside[:0]
+}
+
+// tryAdmit gives the request that is next what it can get in this pass, or sets
+// it aside. It fails where the pass ends.
+func (s *Scheduler) tryAdmit(id int32) bool {
+	if s.requests.state[id] == Loading {
+		return s.admitLoaded(id)
+	}
+	p := &s.requests.progress[id]
+	s.lookUp(id, p.total)
+	if len(s.remote.tokens) > 0 {
+		if external := s.external(id); external > 0 {
+			return s.load(id, external)
+		}
+	}
+	n := p.total - int32(len(s.hits))*s.kv.size
+	if s.threshold > 0 {
+		n = min(n, s.threshold)
+	}
+	if s.whole && n > s.budget {
+		s.totals.Whole++
+		if !s.rules.SetLongAside {
+			return false
+		}
+		s.waiting.pop()
+		s.aside = append(s.aside, id)
+		return true
+	}
+	n = min(n, s.budget)
+	if !s.admit(id, n) {
+		return false
+	}
+	s.give(id, p, n)
+	return true
 }
 
 // lookUp finds the cached blocks that a request begins with. The last of its
@@ -186,39 +212,64 @@ func (s *Scheduler) lookUp(id, tokens int32) {
 func (s *Scheduler) admit(id, n int32) bool {
 	r, p, k := &s.requests, &s.requests.progress[id], &s.kv
 	hits := int32(len(s.hits))
-	taken := int32(0) // hits that are in the free list
-	for _, b := range s.hits {
-		if k.refs[b] == 0 {
-			taken++
-		}
-	}
-	kept := s.watermark
-	if len(s.running) == 0 {
-		kept = 0
-	}
-	need := func(tokens int32) int32 { return max(0, k.ceil(tokens)-hits) + taken + kept }
 	found := hits * k.size
-	if (s.gated && need(p.total) > k.free) || need(found+n) > k.free {
+	if !s.fits(p.total, found+n, 0) {
 		return false
 	}
 	s.waiting.pop()
 	s.running = append(s.running, id)
-	table := k.hold()
-	k.take(table, s.hits)
-	missing := max(0, k.ceil(found+n)-hits)
-	k.extend(table, missing)
-	r.table[id], r.state[id] = table, Running
-	p.computed, p.room, p.full = found, (hits+missing)*k.size, found+k.size
-	if !k.caching {
-		p.full = math.MaxInt32
-	}
+	s.steady.admitted(id)
+	r.table[id], r.state[id] = k.hold(), Running
+	k.take(r.table[id], s.hits)
+	p.computed, p.room, p.full = found, found, s.firstFull(found)
+	s.extend(id, p, max(0, k.ceil(found+n)-hits))
 	s.plan.Hits = append(s.plan.Hits, Hit{id, found})
 	s.countLookup(id, found)
 	return true
 }
 
-// countLookup keeps the statistics of the prefix cache.
+// fits reports whether the gates let a request in that owns no blocks, when all
+// its tokens and those of its first step are so many, the ones that were looked
+// up included, and so many blocks are reserved for others.
+func (s *Scheduler) fits(tokens, first, reserved int32) bool {
+	k, hits, taken, kept := &s.kv, int32(len(s.hits)), int32(0), s.kept()
+	for _, b := range s.hits {
+		if k.refs[b] == 0 {
+			taken++ // out of the free list
+		}
+	}
+	need := func(tokens int32) int32 { return max(0, k.ceil(tokens)-hits) + taken + kept }
+	full, next := need(tokens), need(first)+reserved
+	if s.gated && full > k.free || next > k.free {
+		s.countRefusal(full, next, kept)
+		return false
+	}
+	return true
+}
+
+// kept is the blocks that an admission leaves free.
+func (s *Scheduler) kept() int32 {
+	if len(s.running) == 0 {
+		return 0
+	}
+	return s.watermark
+}
+
+// firstFull is the tokens at which the first block can be registered of a
+// request that begins with so many cached ones.
+func (s *Scheduler) firstFull(found int32) int32 {
+	if !s.kv.caching {
+		return math.MaxInt32
+	}
+	return found + s.kv.size
+}
+
+// countLookup keeps the statistics of the prefix cache; one that is switched
+// off is not asked.
 func (s *Scheduler) countLookup(id, found int32) {
+	if !s.kv.caching {
+		return
+	}
 	t, asked := &s.totals, int64(s.requests.progress[id].total)
 	if s.requests.resumed[id] {
 		t.ResumedQueried += asked
@@ -239,6 +290,12 @@ func (s *Scheduler) give(id int32, p *progress, n int32) {
 	}
 	p.computed = computed
 	s.budget -= n
+	if !samples {
+		s.totals.Cut++
+		if n == s.threshold {
+			s.totals.Threshold++
+		}
+	}
 	s.plan.Scheduled = append(s.plan.Scheduled, Share{id, n, context, samples})
 	if known := min(computed, p.total); known >= p.full {
 		s.register(id, known)
@@ -246,12 +303,34 @@ func (s *Scheduler) give(id int32, p *progress, n int32) {
 }
 
 // register gives the blocks that are full within the first tokens of a request
-// their identity.
+// their identity. Those that are counted only need to be told from others.
 func (s *Scheduler) register(id, tokens int32) {
 	r, p, k := &s.requests, &s.requests.progress[id], &s.kv
-	blocks := k.tables[r.table[id]]
+	entries := k.tables[r.table[id]].entries
 	for ; p.full <= tokens; p.full += k.size {
 		i := p.full/k.size - 1
-		k.known.add(blocks[i], r.owner(id, i), i)
+		if int(i) >= len(entries) {
+			p.full = (tokens/k.size + 1) * k.size
+			return
+		}
+		k.known.add(entries[i], r.owner(id, i), i)
 	}
+}
+
+// extend gives a request further blocks: those of shared nodes one by one, since
+// others may find them.
+func (s *Scheduler) extend(id int32, p *progress, blocks int32) {
+	have := p.room / s.kv.size
+	s.kv.extend(s.requests.table[id], blocks, max(s.requests.shared(id)-have, 0))
+	p.room += blocks * s.kv.size
+}
+
+// release gives a request's blocks back.
+func (s *Scheduler) release(id int32, back bool) {
+	p, t := &s.requests.progress[id], &s.kv.tables[s.requests.table[id]]
+	cached := int32(0)
+	if s.kv.caching {
+		cached = min(max(p.full/s.kv.size-1-int32(len(t.entries)), 0), t.own)
+	}
+	s.kv.release(s.requests.table[id], Owner(id), cached, back)
 }

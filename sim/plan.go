@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/llmprof/llmprof/forward"
+
 // Plan is what a pass decided for the next step. It is valid until the next
 // pass.
 type Plan struct {
@@ -8,11 +10,20 @@ type Plan struct {
 	Scheduled []Share
 	// Hits are the admissions, with what they found in the prefix cache.
 	Hits []Hit
+	// Loads are the requests that got blocks for KV from another engine and wait
+	// for it from now on.
+	Loads []Load
 	// Preempted are the victims, in order.
 	Preempted []int32
 	// Evicted are the identities that the prefix cache forgot, in order.
 	Evicted []Block
-	// Tokens is the sum over Scheduled.
+	// Steady are the requests that decode one token each and are not listed in
+	// Scheduled, where the scheduler keeps them together: see [Config.Aggregate].
+	Steady forward.Sequences
+	// Settled are the requests that were among the steady ones up to the step
+	// before and are listed from now on.
+	Settled []int32
+	// Tokens is the sum over Scheduled, and Steady.
 	Tokens int
 	// Free is the length of the free list after the pass, in blocks.
 	Free int
@@ -31,7 +42,16 @@ type Share struct {
 	Samples bool
 }
 
-// Hit is an admission and the tokens that the prefix cache had for it.
+// Load is KV that is to be fetched for a request.
+type Load struct {
+	Request int32
+	// Tokens is how many tokens it is of; Context those before them, which the
+	// prefix cache had.
+	Tokens, Context int32
+}
+
+// Hit is an admission and the tokens that were computed before: those that the
+// prefix cache had for it, or that were loaded.
 type Hit struct {
 	Request int32
 	Tokens  int32
@@ -42,6 +62,9 @@ type Hit struct {
 type Outcome struct {
 	// Tokens are the tokens put out, in the order of the plan.
 	Tokens []Token
+	// Steady is how many further tokens steady requests put out, one each. They
+	// all put one out in the step before too.
+	Steady int
 	// Finished are the requests that ended.
 	Finished []int32
 	// Free is the length of the free list, in blocks.
@@ -57,8 +80,7 @@ type Token struct {
 
 // reset empties the plan for the next pass.
 func (p *Plan) reset() {
-	*p = Plan{
-		Scheduled: p.Scheduled[:0], Hits: p.Hits[:0],
-		Preempted: p.Preempted[:0], Evicted: p.Evicted[:0],
-	}
+	p.Scheduled, p.Hits, p.Loads = p.Scheduled[:0], p.Hits[:0], p.Loads[:0]
+	p.Preempted, p.Evicted, p.Settled = p.Preempted[:0], p.Evicted[:0], p.Settled[:0]
+	p.Steady, p.Tokens, p.Free = forward.Sequences{}, 0, 0
 }

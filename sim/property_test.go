@@ -214,7 +214,10 @@ func TestQueueOrder(t *testing.T) {
 func TestIdentities(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const blocks = 20
-		table := newIdentities(blocks)
+		table := identities{}.emptied()
+		for range blocks {
+			table.grow()
+		}
 		want := map[Block][]int32{} // oldest first
 		for range rapid.IntRange(1, 100).Draw(t, "calls") {
 			b := rapid.Int32Range(1, blocks-1).Draw(t, "block")

@@ -22,6 +22,14 @@ type Request struct {
 	// Prefix says whose tokens the request begins with; empty for tokens that
 	// no other request has.
 	Prefix []Span
+	// Remote is how many tokens of the prompt, from its first, have their KV in
+	// another engine. Where they are more than the prefix cache has, the request
+	// gets blocks for them and waits without a seat until [Scheduler.Loaded]:
+	// see [Plan.Loads]. What is lost by a preemption is computed here.
+	Remote int
+	// Hold keeps the request's blocks after its end for another engine that
+	// fetches its KV, until [Scheduler.Release].
+	Hold bool
 }
 
 // Span is a part of a request's tokens that others may have too: those before
@@ -49,6 +57,11 @@ const (
 	// Unservable is a request that the engine refuses, since its prompt leaves
 	// no room for a token.
 	Unservable
+	// Cancelled is a request that its client gave up: [Scheduler.Cancel].
+	Cancelled
+	// Loading is a request that has blocks and no seat: it waits for its KV from
+	// another engine, or has it and waits for its turn.
+	Loading
 )
 
 // progress is what every pass looks at, kept in half a cache line.
@@ -70,6 +83,7 @@ type requests struct {
 	priority []int32
 	state    []State
 	resumed  []bool // was preempted
+	flags    []uint8
 
 	spans  []nodeBlocks // of all requests
 	spanAt []int32      // by id: where its spans end, and those of id+1 begin
@@ -97,6 +111,7 @@ func (r *requests) add(q *Request, c *Config) int32 {
 	r.priority = append(r.priority, int32(q.Priority))
 	r.state = append(r.state, Waiting)
 	r.resumed = append(r.resumed, false)
+	r.flags = append(r.flags, 0)
 	for _, s := range q.Prefix {
 		r.spans = append(r.spans, nodeBlocks{Node(s.Node), int32(s.End / c.BlockSize)})
 	}
@@ -123,6 +138,15 @@ func (r *requests) owner(id, index int32) Owner {
 	return Owner(id)
 }
 
+// shared is how many blocks of a request are of shared nodes, all before those
+// of its own.
+func (r *requests) shared(id int32) int32 {
+	if spans := r.prefix(id); len(spans) > 0 {
+		return spans[len(spans)-1].end
+	}
+	return 0
+}
+
 // check refuses what is no request.
 func (q *Request) check() error {
 	switch {
@@ -134,6 +158,8 @@ func (q *Request) check() error {
 		return fmt.Errorf("limit of %d tokens: want 0 to %d", q.MaxTokens, MaxCount)
 	case q.Priority < math.MinInt32 || q.Priority > math.MaxInt32:
 		return fmt.Errorf("priority %d: want a number of 32 bits", q.Priority)
+	case q.Remote < 0 || q.Remote > q.Prompt:
+		return fmt.Errorf("%d tokens in another engine: want 0 to the %d of the prompt", q.Remote, q.Prompt)
 	}
 	last := 0
 	for _, s := range q.Prefix {

@@ -1,16 +1,12 @@
 package sim
 
-import (
-	"fmt"
-	"regexp"
-	"strconv"
-)
+import "github.com/llmprof/llmprof/deploy"
 
 // NewestRelease is the newest vLLM release whose rules are known.
-const NewestRelease = "0.33.0"
+const NewestRelease = deploy.NewestVLLM
 
 // OldestRelease is the oldest vLLM release whose rules are known.
-const OldestRelease = "0.9.2"
+const OldestRelease = deploy.OldestVLLM
 
 // Rules is what differs between the releases of vLLM's scheduler. [RulesOf]
 // sets all of them as a release has them; each can also be set alone.
@@ -49,16 +45,11 @@ type Rules struct {
 // RulesOf gives the rules of a vLLM release such as "0.32.0"; "" is the
 // newest. A release that is not known is an [*UnknownReleaseError].
 func RulesOf(release string) (Rules, error) {
-	if release == "" {
-		release = NewestRelease
+	v, err := deploy.VLLMRelease(release)
+	if err != nil {
+		return Rules{}, err
 	}
-	v, ok := parseRelease(release)
-	oldest, _ := parseRelease(OldestRelease)
-	newest, _ := parseRelease(NewestRelease)
-	if !ok || v.before(oldest) || newest.before(version{v[0], v[1], 0}) {
-		return Rules{}, &UnknownReleaseError{Release: release}
-	}
-	from := func(minor, patch int) bool { return !v.before(version{0, minor, patch}) }
+	from := v.From
 	return Rules{
 		SetLongAside:      !from(12, 0),
 		ReturnReversed:    !from(14, 0),
@@ -74,43 +65,4 @@ func RulesOf(release string) (Rules, error) {
 }
 
 // UnknownReleaseError says that the rules of a release are not known.
-type UnknownReleaseError struct {
-	// Release is the text that was given.
-	Release string
-}
-
-// Error names the release.
-func (e *UnknownReleaseError) Error() string {
-	return fmt.Sprintf("vLLM release %q: its scheduling rules are not known", e.Release)
-}
-
-// Hint says which releases are known.
-func (e *UnknownReleaseError) Hint() string {
-	return fmt.Sprintf("known are %s to %s; of a newer one, %s is the nearest", OldestRelease, NewestRelease, NewestRelease)
-}
-
-// version is a release as numbers: major, minor, patch.
-type version [3]int
-
-func (v version) before(w version) bool {
-	for i := range v {
-		if v[i] != w[i] {
-			return v[i] < w[i]
-		}
-	}
-	return false
-}
-
-// parseRelease reads 0.32, 0.32.0, v0.32.0 and what builds add to it, such as
-// 0.32.0rc1, 0.32.0.post1 or 0.32.0+cpu.
-func parseRelease(text string) (version, bool) {
-	parts := regexp.MustCompile(`^v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4})(?:[.+a-z][.+a-z0-9]*)?)?$`).FindStringSubmatch(text)
-	if parts == nil {
-		return version{}, false
-	}
-	var v version
-	for i, digits := range parts[1:] {
-		v[i], _ = strconv.Atoi(digits) // no patch is patch 0
-	}
-	return v, true
-}
+type UnknownReleaseError = deploy.UnknownReleaseError

@@ -135,7 +135,7 @@ func TestTotals(t *testing.T) {
 	add(t, s, sim.Request{Prompt: 8, Output: 6})
 	add(t, s, sim.Request{Prompt: 8, Output: 6})
 	finish(s)
-	want := sim.Totals{Preemptions: 1, Evictions: 2, Finished: 2, Queried: 16, ResumedQueried: 13, ResumedHit: 8}
+	want := sim.Totals{Preemptions: 1, Evictions: 2, Finished: 2, Queried: 16, ResumedQueried: 13, ResumedHit: 8, Budget: 1} // the two prompts fill a step
 	if got := s.Totals(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

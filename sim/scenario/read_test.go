@@ -13,6 +13,9 @@ import (
 	"github.com/llmprof/llmprof/sim/scenario"
 )
 
+// standard is 16 usable blocks of 4 tokens, 16 tokens a step, 4 seats.
+const standard = "vllm=0.33.0 num_blocks=17 block_size=4 max_num_batched_tokens=16 max_num_seqs=4 max_model_len=32"
+
 const config = "config " + standard + "\n"
 
 // TestReadRefuses names file, line and what to do.
@@ -95,6 +98,9 @@ func TestWriteRead(t *testing.T) {
 		c.Threshold = rapid.IntRange(0, 32).Draw(t, "threshold")
 		if rapid.Bool().Draw(t, "whole prompts") {
 			c.WholePrompts, c.MaxBatchedTokens = true, 40
+		}
+		if c.Rules.ScheduledTokens {
+			c.MaxScheduledTokens = rapid.SampledFrom([]int{0, 32, 36}).Draw(t, "scheduled tokens")
 		}
 		if rapid.Bool().Draw(t, "priority") {
 			c.Policy = 1

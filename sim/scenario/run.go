@@ -33,9 +33,15 @@ func Run(name string, text io.Reader) (schedule, expected string, err error) {
 // Run decides the scenario and writes its schedule: a line for every step with
 // something to do, and one with the sums.
 func (s *Scenario) Run(to io.Writer) error {
+	_, err := s.run(to)
+	return err
+}
+
+// run is Run, and gives what was counted.
+func (s *Scenario) run(to io.Writer) (sim.Totals, error) {
 	scheduler, err := sim.NewScheduler(s.Config)
 	if err != nil {
-		return err
+		return sim.Totals{}, err
 	}
 	p := printer{w: bufio.NewWriter(to)}
 	arrivals := slices.Clone(s.Requests)
@@ -51,7 +57,7 @@ func (s *Scenario) Run(to io.Writer) error {
 		}
 		for len(arrivals) > 0 && arrivals[0].Arrival <= step {
 			if _, err := scheduler.Add(p.request(arrivals[0])); err != nil {
-				return err
+				return sim.Totals{}, err
 			}
 			arrivals = arrivals[1:]
 		}
@@ -61,12 +67,12 @@ func (s *Scenario) Run(to io.Writer) error {
 		p.outcome(scheduler.Apply())
 		steps++
 		if p.written > MaxSchedule {
-			return fmt.Errorf("the schedule is longer than %d bytes at step %d: make the load smaller", MaxSchedule, step)
+			return sim.Totals{}, fmt.Errorf("the schedule is longer than %d bytes at step %d: make the load smaller", MaxSchedule, step)
 		}
 	}
 	t := scheduler.Totals()
 	fmt.Fprintf(p.w, "end steps=%d preemptions=%d hit_tokens=%d evictions=%d\n", steps, t.Preemptions, t.Hit+t.ResumedHit, t.Evictions)
-	return p.w.Flush()
+	return t, p.w.Flush()
 }
 
 // printer writes step lines.

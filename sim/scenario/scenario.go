@@ -18,7 +18,8 @@
 // (max_num_batched_tokens, max_num_seqs, max_model_len). With their defaults:
 // policy=fcfs (or priority), chunked=1, threshold=0 (none),
 // prefix_caching=1, reserve_full_isl=1, watermark=0 (a fraction of num_blocks)
-// and async=0. Settings that a release does not have are without effect.
+// and async=0; max_num_scheduled_tokens is a smaller budget of a step, from
+// 0.17. Other settings that a release does not have are without effect.
 //
 // Each req line is a request: its name, arrival (the first pass that sees it),
 // prompt and output in tokens. The first shared tokens of all requests of a
@@ -95,6 +96,7 @@ func (s *Scenario) configFields() []field {
 		count("num_blocks", &c.Blocks, 2, MaxBlocks, 0),
 		count("block_size", &c.BlockSize, 1, MaxTokens, 0),
 		count("max_num_batched_tokens", &c.MaxBatchedTokens, 1, MaxTokens, 0),
+		count("max_num_scheduled_tokens", &c.MaxScheduledTokens, 1, MaxTokens, 0),
 		count("max_num_seqs", &c.MaxSeqs, 1, MaxTokens, 0),
 		count("max_model_len", &c.MaxModelLen, 2, MaxTokens, 0),
 		word("policy", []string{"fcfs", "priority"}, int(c.Policy), func(i int) { c.Policy = sim.Policy(i) }),

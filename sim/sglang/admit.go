@@ -34,15 +34,31 @@ func (s *Scheduler) openBatch(rows int) {
 	a.piece = none
 	a.admitted, a.preempted = a.admitted[:0], a.preempted[:0]
 	a.steps, a.hasSteps = a.steps[:0], false
-	sum := 0.0
-	for _, r := range s.running {
-		sum += s.reserve(r)
-	}
-	a.total, a.now = float64(rows)+sum, float64(rows)
+	a.total, a.now = float64(rows)+s.reserved(), float64(rows)
 }
 
 // clip limits an estimate of new tokens.
 func (s *Scheduler) clip(n int32) int { return min(int(n), s.clipAt) }
+
+// reserved is what the running requests are expected to take, in tokens. It is
+// added up in the engine's order, since it rounds.
+func (s *Scheduler) reserved() float64 {
+	q, ratio, most, sum := &s.q, s.ratio, s.clipAt, 0.0
+	whole := s.config.Rules.IgnoreEOSWhole
+	for _, r := range s.running {
+		n := q.maxNew[r] - q.outs[r]
+		if q.steady[r] {
+			n -= q.reads
+		}
+		// The product is rounded before it is added, as on every machine.
+		if share := float64(min(int(n), most)); whole && q.ignoreEOS[r] {
+			sum += share
+		} else {
+			sum += float64(share * ratio)
+		}
+	}
+	return sum
+}
 
 // reserve is what a running request is expected to take, in tokens.
 func (s *Scheduler) reserve(r int32) float64 {
@@ -50,7 +66,7 @@ func (s *Scheduler) reserve(r int32) float64 {
 	if s.config.Rules.IgnoreEOSWhole && s.q.ignoreEOS[r] {
 		ratio = 1
 	}
-	return float64(s.clip(s.q.maxNew[r]-s.q.outs[r])) * ratio
+	return float64(s.clip(s.q.maxNew[r]-s.q.outputs(r))) * ratio
 }
 
 // left is the memory that is free, can be evicted and is not reserved, in tokens.
@@ -108,8 +124,15 @@ func (s *Scheduler) goOnPiece() bool {
 	q.fill[r] = q.length(r)
 	limit := s.shorterFirst(r)
 	most := a.chunk
+	whole := int(q.fill[r] - q.prefix[r])
+	if whole > most || limit > 0 && whole > limit {
+		s.limits.chunk++
+	}
 	if rules.PieceByMemory {
 		most = min(most, int(s.left()))
+		if most < min(whole, a.chunk) {
+			s.limits.memory++
+		}
 		if most <= 0 && rules.PieceAlways {
 			most = a.chunk
 		}
@@ -120,10 +143,9 @@ func (s *Scheduler) goOnPiece() bool {
 	if most < 0 {
 		return false
 	}
-	whole := q.fill[r] - q.prefix[r]
-	q.extend[r] = int32(min(int(whole), most))
+	q.extend[r] = int32(min(whole, most))
 	a.admitted = append(a.admitted, r)
-	if int(whole) > most {
+	if whole > most {
 		s.charge(int(q.extend[r]), 0)
 		return true
 	}
@@ -194,7 +216,11 @@ func (s *Scheduler) inputFull(r int32) bool {
 		return false
 	}
 	input := s.pages(s.q.extend[r])
-	return input > a.input || rules.StrictInput && input == a.input
+	full := input > a.input || rules.StrictInput && input == a.input
+	if full {
+		s.limits.input++
+	}
+	return full
 }
 
 // place takes a request into the batch, cut if the chunk ends; it reports
@@ -206,6 +232,7 @@ func (s *Scheduler) place(r int32) bool {
 		s.charge(input, s.clip(q.maxNew[r]))
 		return true
 	}
+	s.limits.chunk++
 	if s.piece != none && s.policy == ShortestPrefill {
 		return false
 	}

@@ -91,6 +91,11 @@ type Config struct {
 	Overlap bool
 	// DecodeInterval is prefill_decode_interval, in decode iterations.
 	DecodeInterval int
+	// IgnoreEOS says that every request is sent with ignore_eos.
+	IgnoreEOS bool
+	// Aggregate lets running requests that only decode be counted instead of
+	// walked ([Batch.Steady]). What is decided is the same, in less time.
+	Aggregate bool
 	// Seed is that of the policy random.
 	Seed uint64
 }

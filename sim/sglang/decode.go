@@ -8,6 +8,9 @@ import (
 // leave drops requests from the running batch that have ended, or will end
 // with a result in flight, and reports whether any of the latter were there.
 func (s *Scheduler) leave() (ending bool) {
+	if s.steady.on {
+		return s.leaveSteady()
+	}
 	kept := s.running[:0]
 	for _, r := range s.running {
 		switch {
@@ -29,7 +32,7 @@ func (s *Scheduler) leave() (ending bool) {
 // length.
 func (s *Scheduler) endsInFlight(r int32) bool {
 	return s.config.Rules.SkipFinishing && s.config.Overlap &&
-		s.q.outs[r]+1 >= s.q.maxNew[r] && s.q.flying[r]
+		s.q.outputs(r)+1 >= s.q.maxNew[r] && s.q.flying[r]
 }
 
 // tryDecode makes a decode batch of the running requests, retracting some if
@@ -44,7 +47,18 @@ func (s *Scheduler) tryDecode() (bool, error) {
 		s.full = false
 		return false, nil
 	}
-	switch fits := s.decodeFits(s.running); {
+	if s.steady.on {
+		if s.roomy(1) {
+			s.decodeSteady(before)
+			return true, nil
+		}
+		s.settle()
+	}
+	fits := s.decodeFits(s.running)
+	if !fits {
+		s.limits.memory++
+	}
+	switch {
 	case fits:
 		s.ratio = max(s.ratio-s.decay, s.least)
 	case ending:
@@ -80,7 +94,7 @@ func (s *Scheduler) schedule(rows []int32) {
 
 // opensPage reports whether the next token of a request needs a page.
 func (s *Scheduler) opensPage(r int32) bool {
-	n := s.q.kv[r]
+	n := s.q.slots(r)
 	if s.config.Rules.PagesByLength {
 		n = s.q.length(r) - 1
 		if s.config.Rules.OverlapLength && s.config.Overlap {
@@ -116,6 +130,7 @@ func (s *Scheduler) takeDecode() bool {
 		return false
 	}
 	for _, r := range s.running {
+		s.batch.Context += int64(q.kv[r])
 		q.kv[r]++
 	}
 	return true
@@ -145,6 +160,7 @@ func (s *Scheduler) retract() error {
 		r := order[len(order)-1]
 		order = order[:len(order)-1]
 		b.Retracted = append(b.Retracted, r)
+		s.limits.retracted++
 		s.release(r, len(order))
 	}
 	if len(order) == 1 && rules.AbortLast && !s.decodeFits(order) {

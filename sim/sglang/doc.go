@@ -34,9 +34,22 @@
 // the same, running requests are retracted: they keep their outputs, go to the
 // end of the queue and are prefilled again, and the share is set anew.
 //
-// Tokens are known by whose they are, not by value: requests share the first
-// tokens of a group and nothing else ([Request]), and requests of the very same
-// prompt are answered the same.
+// Tokens are known by whose they are, not by value: a request begins with the
+// tokens of shared nodes, each on top of the one before ([Request.Prefix]), and
+// its other tokens are its own.
+//
+// # Counted decodes
+//
+// With [Config.Aggregate] the running requests are counted instead of walked: how
+// many there are, what they hold, when they need a page, and when they end. A
+// decode batch then has [Batch.Steady] rows and no list of them, and costs as much
+// whatever their number. Evictions, prefill batches and ends go on beside it;
+// only a batch that might lack room for a decode, and one that mixes both, walks
+// all requests, as without it. What is decided is the same: tests drive both side
+// by side.
+//
+// [Scheduler.Cancel] ends a request whose client has gone, as the engine does:
+// one that waits leaves the queue, one that runs ends with its next token.
 //
 // # Scenario texts
 //
@@ -57,7 +70,7 @@
 // prefill_decode_interval (0), retraction (length or priority), context (0, no
 // checks at arrival) and seed (0) have the defaults in brackets. Of req:
 // arrival is the first iteration that sees it; group and shared name the tokens
-// it shares, eos_at the output that is EOS, and priority, routing and
+// it shares, where requests of the very same prompt are answered the same; eos_at the output that is EOS, and priority, routing and
 // ignore_eos=1 are the rest of [Request].
 //
 // A step line has the batch (sched, cached), who was put back (retract), the

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/llmprof/llmprof/sim"
 )
 
 // check finds what is wrong with the memory of a scheduler between two steps.
@@ -13,8 +15,8 @@ func (s *Scheduler) check() error {
 	q, t := &s.q, s.tree
 	own, total, unlocked, leaves := 0, 0, 0, 0
 	for r := range q.prompt {
-		own += s.pages(q.kv[r]) - int(q.held[r]) + int(q.leftover[r])
-		if q.kv[r] == 0 && q.held[r] != 0 {
+		own += s.pages(q.slots(int32(r))) - int(q.held[r]) + int(q.leftover[r])
+		if q.slots(int32(r)) == 0 && q.held[r] != 0 {
 			return fmt.Errorf("request %d holds %d tokens of the tree and no slot", r, q.held[r])
 		}
 	}
@@ -120,19 +122,30 @@ func drawConfig(t *rapid.T) (Config, string) {
 	return c, release
 }
 
-func drawRequest(t *rapid.T) Request {
+// drawRequests draws requests whose prefixes are paths of one tree.
+func drawRequests(t *rapid.T) []Request {
+	nodes := map[[3]int]int32{} // by the node before, where it begins, and a number
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request { return drawRequest(t, nodes) }), 1, 40).Draw(t, "requests")
+}
+
+func drawRequest(t *rapid.T, nodes map[[3]int]int32) Request {
 	r := Request{
 		Prompt:     rapid.IntRange(1, 80).Draw(t, "prompt"),
 		MaxNew:     rapid.IntRange(1, 60).Draw(t, "max_new"),
-		Group:      rapid.IntRange(0, 3).Draw(t, "group"),
 		EOSAt:      rapid.IntRange(0, 70).Draw(t, "eos_at"),
 		Priority:   rapid.IntRange(0, 40).Draw(t, "priority"),
 		RoutingKey: rapid.IntRange(0, 2).Draw(t, "routing key"),
 		IgnoreEOS:  rapid.IntRange(0, 4).Draw(t, "ignore eos") == 0,
 	}
-	r.Shared = rapid.IntRange(0, r.Prompt).Draw(t, "shared")
-	if rapid.IntRange(0, 3).Draw(t, "whole") == 0 {
-		r.Shared = r.Prompt
+	last, end := -1, 0
+	for end < r.Prompt+r.MaxNew && len(r.Prefix) < 4 && rapid.IntRange(0, 3).Draw(t, "goes on") > 0 {
+		key := [3]int{last, end, rapid.IntRange(0, 1).Draw(t, "branch")}
+		if _, ok := nodes[key]; !ok {
+			nodes[key] = int32(len(nodes))
+		}
+		last = int(nodes[key])
+		end = min(end+rapid.SampledFrom([]int{1, 5, 8, 16, 33}).Draw(t, "length"), r.Prompt+r.MaxNew)
+		r.Prefix = append(r.Prefix, sim.Span{Node: nodes[key], End: end})
 	}
 	return r
 }
@@ -147,7 +160,8 @@ func TestConserved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		requests := rapid.SliceOfN(rapid.Custom(drawRequest), 1, 40).Draw(t, "requests")
+		requests := drawRequests(t)
+		leaves := rapid.SliceOfN(rapid.IntRange(0, 60), len(requests), len(requests)).Draw(t, "leaves")
 		gaps := rapid.SliceOfN(rapid.IntRange(0, 6), len(requests), len(requests)).Draw(t, "gaps")
 		outs := map[int32]int32{}
 		ended := map[int32]bool{}
@@ -161,6 +175,16 @@ func TestConserved(t *testing.T) {
 				}
 			}
 			wait++
+			for i, at := range leaves {
+				if at != step || i >= len(ids) {
+					continue
+				}
+				state := s.q.state[ids[i]]
+				if ended := s.Cancel(ids[i]); ended != (state == waits || state == runs) {
+					t.Fatalf("release %s: cancelling request %d in state %d reports %t", release, ids[i], state, ended)
+				}
+				still = 0
+			}
 			b, err := s.Step()
 			if errors.Is(err, ErrStopped) {
 				if c.Mixed || !c.Rules.AbortLast || c.Clip == 8 {
@@ -172,12 +196,22 @@ func TestConserved(t *testing.T) {
 				t.Fatalf("release %s, step %d: %v", release, step, err)
 			}
 			checkBatch(t, s, b)
+			queued := int64(0)
+			for _, r := range s.waiting {
+				queued += int64(s.q.prompt[r])
+			}
+			if queued != s.queued {
+				t.Fatalf("%d tokens wait, counted %d", queued, s.queued)
+			}
+			if n := s.Running() + s.Waiting(); n != s.unfinished() {
+				t.Fatalf("%d requests are open, want %d", n, s.unfinished())
+			}
 			for _, o := range b.Outputs {
-				if o.Index == 0 {
+				if o.Number == 0 {
 					continue
 				}
-				if outs[o.Request]++; outs[o.Request] != o.Index || ended[o.Request] {
-					t.Fatalf("request %d: output %d comes after %d", o.Request, o.Index, outs[o.Request]-1)
+				if outs[o.Request]++; outs[o.Request] != o.Number || ended[o.Request] {
+					t.Fatalf("request %d: output %d comes after %d", o.Request, o.Number, outs[o.Request]-1)
 				}
 			}
 			for _, r := range append(b.Finished, b.Aborted...) {
@@ -187,10 +221,10 @@ func TestConserved(t *testing.T) {
 			if b.Kind != None || next < len(requests) {
 				still = 0
 			}
-			if still > patience(c, len(s.waiting)) && s.neverFits() {
+			if still > s.Patience() && s.neverFits() {
 				return // the engine would wait for ever too
 			}
-			if still > patience(c, len(s.waiting)) || step > 100_000 {
+			if still > s.Patience() || step > 100_000 {
 				t.Fatalf("release %s: %d wait and nothing happens: policy %s", release, len(s.waiting), c.Policy)
 			}
 		}
@@ -200,23 +234,37 @@ func TestConserved(t *testing.T) {
 			if q.eosAt[id] > 0 {
 				want = min(want, q.eosAt[id])
 			}
-			if q.state[id] == finished && q.outs[id] != want || q.state[id] != finished && q.state[id] != aborted {
+			if q.state[id] == finished && q.outs[id] != want && !(q.gone[id] && q.outs[id] < want) || q.state[id] != finished && q.state[id] != aborted {
 				t.Fatalf("release %s: request %d ends with %d outputs in state %d, want %d", release, id, q.outs[id], q.state[id], want)
 			}
 		}
 	})
 }
 
-// neverFits reports whether some waiting request asks for more than the pool,
-// which blocks the queue: pages are reserved on top of what max_new is cut to,
-// and 0.4 counts outputs that exist twice.
+// unfinished counts the requests that have not ended.
+func (s *Scheduler) unfinished() int {
+	n := 0
+	for _, state := range s.q.state {
+		if state == waits || state == runs {
+			n++
+		}
+	}
+	return n
+}
+
+// neverFits reports whether some request that waits, or did so until its client
+// left, asks for more than the pool, which blocks the queue: pages are reserved
+// on top of what max_new is cut to, and 0.4 counts outputs that exist twice.
 func (s *Scheduler) neverFits() bool {
-	for _, r := range s.waiting {
+	for r, state := range s.q.state {
+		if state != waits && state != aborted {
+			continue
+		}
 		fresh := s.clip(s.q.maxNew[r])
 		if s.q.ignoreEOS[r] {
 			fresh = int(s.q.maxNew[r])
 		}
-		if int(s.q.length(r))+fresh+2*int(s.page)+2 >= s.size {
+		if int(s.q.length(int32(r)))+fresh+2*int(s.page)+2 >= s.size {
 			return true
 		}
 	}

@@ -56,6 +56,7 @@ func (s *Scheduler) checkpoint(r, n int32) {
 func (s *Scheduler) finish(r int32) {
 	q := &s.q
 	q.state[r] = finished
+	s.open--
 	n := q.kv[r]
 	if s.config.Rules.FreeWasted {
 		n = q.length(r) - 1
@@ -79,6 +80,12 @@ func (s *Scheduler) letGo(r, n int32) {
 // until those who stay can go on for a while. The tree gets nothing.
 func (s *Scheduler) release(r int32, stay int) {
 	q := &s.q
+	if q.steady[r] {
+		s.depart(r)
+		if s.steady.flies {
+			s.steady.wasted = append(s.steady.wasted, r)
+		}
+	}
 	n := q.kv[r]
 	if s.config.Rules.RetractKeepsSlot {
 		n = min(n, q.prompt[r]+max(q.outs[r]-1, 0))

@@ -86,11 +86,13 @@ func (t *tree) evict(n int) int {
 		t.evictable -= size
 		t.remove(leaf)
 	}
+	t.evicted += freed
 	return freed
 }
 
 // remove takes a leaf out of the tree.
 func (t *tree) remove(n int32) {
+	t.changed(n, false)
 	t.unlist(n)
 	parent := t.parent[n]
 	*t.slot(parent, t.rep[n]) = none

@@ -33,11 +33,15 @@ func (s *Scheduler) preemptFor(r int32) bool {
 		}
 	}
 	victims := a.preempted[from:]
+	if len(victims) > 0 && missing > 0 {
+		s.limits.memory++
+	}
 	if len(victims) == 0 || missing > 0 {
 		a.preempted = a.preempted[:from]
 		return false
 	}
 	// Memory comes back in the order of the batch.
+	s.limits.preempted += int64(len(victims))
 	kept, gone := s.running[:0], 0
 	before := len(s.running)
 	for _, o := range s.running {

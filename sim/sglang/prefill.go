@@ -12,6 +12,7 @@ func (s *Scheduler) tryPrefill() (bool, error) {
 		return false, nil
 	}
 	if s.seats() <= 0 && s.seatsStop() {
+		s.limits.seats++
 		s.full = true
 		return false, nil
 	}
@@ -21,6 +22,9 @@ func (s *Scheduler) tryPrefill() (bool, error) {
 		rows = len(s.running)
 	}
 	s.openBatch(rows)
+	if len(s.running) > 0 {
+		s.limits.beside++
+	}
 	a := &s.adder
 	if s.piece != none && !s.goOnPiece() {
 		return false, s.stop("running rows leave no token of the chunk for the request in pieces")
@@ -79,16 +83,20 @@ func (s *Scheduler) admitQueue() {
 	known := rules.MatchLessOne && s.active().cacheAware()
 	for _, r := range s.waiting {
 		if rules.SpentStops && s.budgets() == spent {
+			s.limits.verdict(spent, a)
 			return
 		}
 		if len(a.admitted) >= s.seats() {
+			s.limits.seats++
 			s.full = true
 		}
 		if s.full && (!s.config.Priority || !s.preemptFor(r)) {
 			return
 		}
 		s.lookUp(r, known)
-		switch s.admit(r) {
+		v := s.admit(r)
+		s.limits.verdict(v, a)
+		switch v {
 		case noMemory:
 			s.full = !rules.EmptyClearsFlag || len(a.admitted) > 0 || len(s.running) > 0
 			return
@@ -102,6 +110,9 @@ func (s *Scheduler) admitQueue() {
 // old ones of the batch, and puts victims at its end.
 func (s *Scheduler) queueReturns(old int) {
 	a := &s.adder
+	for _, r := range a.admitted[old:] {
+		s.queued -= int64(s.q.prompt[r])
+	}
 	n := copy(s.waiting, s.waiting[len(a.admitted)-old:])
 	s.waiting = s.waiting[:n]
 	for _, r := range a.preempted {
@@ -117,6 +128,7 @@ func (s *Scheduler) queueReturns(old int) {
 // abort ends a request that the engine gives up.
 func (s *Scheduler) abort(r int32) {
 	s.q.state[r] = aborted
+	s.open--
 	s.batch.Aborted = append(s.batch.Aborted, r)
 }
 
@@ -136,7 +148,11 @@ func (s *Scheduler) extendBatch() error {
 		return s.stop("a prefill batch does not fit in the pool")
 	}
 	b.Kind = Prefill
-	for _, r := range s.adder.admitted {
+	for i, r := range s.adder.admitted {
+		if !s.config.NoPrefixCache && (i > 0 || !s.holdsPiece) {
+			b.Queried, b.Hit = b.Queried+int(q.fill[r]), b.Hit+int(q.prefix[r])
+			s.limits.hit += int64(q.prefix[r])
+		}
 		q.kv[r] = q.prefix[r] + q.extend[r]
 		q.state[r] = runs
 		q.retracted[r] = false
@@ -153,6 +169,7 @@ func (s *Scheduler) mix() error {
 	if !s.config.Mixed || s.config.Chunk <= 0 || len(s.running) == 0 {
 		return nil
 	}
+	s.settle()
 	s.leave()
 	if len(s.running) > 0 {
 		if s.config.Rules.MixedNeedsRoom && !s.decodeFits(s.running) {

@@ -28,6 +28,9 @@ func (s *Scheduler) active() Policy {
 
 // sortQueue orders the waiting requests for a pass.
 func (s *Scheduler) sortQueue() {
+	if len(s.waiting) > 1 {
+		s.limits.ordered++
+	}
 	p := s.active()
 	if p.cacheAware() {
 		s.lookUpQueue()
@@ -92,9 +95,9 @@ func compareBool(a, b bool) int {
 func (s *Scheduler) lookUpQueue() {
 	q, t := &s.q, s.tree
 	s.passes++
-	for len(s.groupPass) < len(t.top) {
-		s.groupPass = append(s.groupPass, 0)
-		s.groupShared = append(s.groupShared, 0)
+	for len(s.branchPass) < len(t.top) {
+		s.branchPass = append(s.branchPass, 0)
+		s.branchEnd = append(s.branchEnd, 0)
 	}
 	for _, r := range s.waiting {
 		n := q.length(r)
@@ -106,21 +109,31 @@ func (s *Scheduler) lookUpQueue() {
 		if s.config.Rules.SortLessOne {
 			q.hits[r] = min(hit, q.length(r)-1)
 		}
-		q.low[r] = false
-		g := t.group[r]
-		if hit > sharedEnough || g == none {
-			continue
-		}
-		own := min(t.shared[r], n)
-		if s.groupPass[g] != s.passes {
-			s.groupPass[g], s.groupShared[g] = s.passes, 0
-		}
-		if min(own, s.groupShared[g]) >= sharedEnough {
-			q.low[r] = true
-		} else {
-			s.groupShared[g] = max(s.groupShared[g], own)
-		}
+		q.low[r] = hit <= sharedEnough && s.sharesEnough(r, n)
 	}
+}
+
+// sharesEnough reports whether a request has enough of its first n tokens in
+// common with one that was looked at before in this pass; else it is kept to be
+// compared with later ones.
+func (s *Scheduler) sharesEnough(r, n int32) bool {
+	chain, same := s.tree.whose.of(r), int32(0)
+	for _, p := range chain {
+		if s.branchPass[p.branch] != s.passes {
+			break
+		}
+		same = min(s.branchEnd[p.branch], p.end, n)
+	}
+	if same >= sharedEnough {
+		return true
+	}
+	for _, p := range chain {
+		if s.branchPass[p.branch] != s.passes {
+			s.branchPass[p.branch], s.branchEnd[p.branch] = s.passes, 0
+		}
+		s.branchEnd[p.branch] = max(s.branchEnd[p.branch], min(p.end, n))
+	}
+	return false
 }
 
 // refreshQueue looks up what the head of the queue will want, now and then, so

@@ -156,10 +156,6 @@ type Rules struct {
 	EvictMissing bool
 	// SplitPrompt splits a leaf between prompt and outputs.
 	SplitPrompt bool
-	// PieceOnlyInRow inserts a piece only after a prefill batch.
-	PieceOnlyInRow bool
-	// PieceOnce inserts a piece once, however long the next is put off.
-	PieceOnce bool
 }
 
 // RulesOf gives the rules of an SGLang release such as "0.5.10"; "" is the
@@ -197,7 +193,6 @@ func RulesOf(release string) (Rules, error) {
 		FreeWasted: !from("0.5.10"), RetractKeepsSlot: only("0.5.5"), SkipFinishing: from("0.5.23"),
 
 		LazyTouch: only("0.4.1"), EvictMissing: from("0.5.23"), SplitPrompt: from("0.5.23"),
-		PieceOnlyInRow: only("0.4.1"), PieceOnce: from("0.5.16"),
 	}, nil
 }
 

@@ -1,6 +1,10 @@
 package sglang
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/llmprof/llmprof/sim"
+)
 
 // Request is what a client asks for. Sizes are in tokens.
 type Request struct {
@@ -8,9 +12,9 @@ type Request struct {
 	Prompt int
 	// MaxNew is max_new_tokens, at least 1.
 	MaxNew int
-	// Group and Shared say that the first Shared tokens of the prompt are the
-	// first Shared ones of that group, counted from 0; no others are shared.
-	Group, Shared int
+	// Prefix says whose tokens the request begins with, outputs included; empty
+	// for tokens that no other request has.
+	Prefix []sim.Span
 	// EOSAt is the output that is EOS, counted from 1; 0 is none.
 	EOSAt int
 	// Priority is larger for the more important; used with [Config.Priority].
@@ -61,10 +65,34 @@ type requests struct {
 	seen []int64
 	// low says that the request goes to the end of the queue in this pass.
 	low []bool
+	// gone says that its client has gone: it ends with its next output.
+	gone []bool
+	// steady says that the request is counted: kv is what it would be without
+	// passes, and outs without reads, which count for all of them.
+	steady        []bool
+	passes, reads int32
+	// place is its rank in the order of joining the running batch.
+	place []int64
+}
+
+// slots are the tokens of a request with a slot.
+func (q *requests) slots(r int32) int32 {
+	if q.steady[r] {
+		return q.kv[r] + q.passes
+	}
+	return q.kv[r]
+}
+
+// outputs are those that were read.
+func (q *requests) outputs(r int32) int32 {
+	if q.steady[r] {
+		return q.outs[r] + q.reads
+	}
+	return q.outs[r]
 }
 
 // length is prompt and outputs of a request, in tokens.
-func (q *requests) length(r int32) int32 { return q.prompt[r] + q.outs[r] }
+func (q *requests) length(r int32) int32 { return q.prompt[r] + q.outputs(r) }
 
 // add appends a request.
 func (q *requests) add(r Request) int32 {
@@ -91,13 +119,17 @@ func (q *requests) add(r Request) int32 {
 	q.entry = append(q.entry, 0)
 	q.seen = append(q.seen, 0)
 	q.low = append(q.low, false)
+	q.gone = append(q.gone, false)
+	q.steady = append(q.steady, false)
+	q.place = append(q.place, 0)
 	return id
 }
 
 // Add puts a request at the end of the queue; the next [Scheduler.Step] sees
 // it. Requests are numbered from 0 in the order of Add. With [Config.Context]
 // max_new is cut to what the context and the pool hold, and a prompt that they
-// cannot hold is refused; a refused request has no number.
+// cannot hold is refused with a [*RefusedError]; a refused request has no
+// number.
 func (s *Scheduler) Add(r Request) (int32, error) {
 	for _, f := range []struct {
 		name               string
@@ -105,8 +137,6 @@ func (s *Scheduler) Add(r Request) (int32, error) {
 	}{
 		{"prompt", r.Prompt, 1, MaxCount},
 		{"max_new", r.MaxNew, 1, MaxCount},
-		{"shared", r.Shared, 0, r.Prompt},
-		{"group", r.Group, 0, MaxCount},
 		{"eos_at", r.EOSAt, 0, MaxCount},
 		{"priority", r.Priority, -MaxCount, MaxCount},
 		{"routing key", r.RoutingKey, 0, MaxCount},
@@ -115,17 +145,40 @@ func (s *Scheduler) Add(r Request) (int32, error) {
 			return 0, fmt.Errorf("add request: %s %d: want %d to %d", f.name, f.value, f.least, f.most)
 		}
 	}
+	r.IgnoreEOS = r.IgnoreEOS || s.config.IgnoreEOS
+	most, asked := r.Prompt+r.MaxNew, r.MaxNew
 	if c := s.config.Context; c > 0 {
 		longest := min(c, s.size) - 1
 		if r.Prompt >= longest-inputMargin {
-			return 0, fmt.Errorf("add request: prompt of %d tokens: want less than %d in a context of %d and a pool of %d", r.Prompt, longest-inputMargin, c, s.size)
+			s.limits.cutShort(s)
+			return 0, fmt.Errorf("add request: %w", &RefusedError{Prompt: r.Prompt, Longest: longest - inputMargin - 1, Context: c, Pool: s.size})
 		}
 		r.MaxNew = min(r.MaxNew, longest-r.Prompt-1)
 	}
+	if err := s.tree.know(r.Prefix, most); err != nil {
+		return 0, fmt.Errorf("add request: %w", err)
+	}
 	id := s.q.add(r)
-	s.tree.know(r.Group, r.Shared, r.Prompt)
+	s.limits.arrived(s, id, &r, asked)
+	s.open++
 	s.enqueue(id)
 	return id, nil
+}
+
+// RefusedError is a prompt that the engine refuses at arrival. Sizes are in
+// tokens.
+type RefusedError struct {
+	// Prompt is its length, Longest what is taken with a context and a pool of
+	// these sizes.
+	Prompt, Longest, Context, Pool int
+}
+
+// Unwrap is [sim.ErrUnservable].
+func (e *RefusedError) Unwrap() error { return sim.ErrUnservable }
+
+// Error names the sizes.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("prompt of %d tokens: want less than %d in a context of %d and a pool of %d", e.Prompt, e.Longest+1, e.Context, e.Pool)
 }
 
 // inputMargin is by how much the longest input is shorter than the longest
@@ -139,4 +192,5 @@ func (s *Scheduler) enqueue(r int32) {
 	s.q.seen[r] = s.prefilled
 	s.q.state[r] = waits
 	s.waiting = append(s.waiting, r)
+	s.queued += int64(s.q.prompt[r])
 }

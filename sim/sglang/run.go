@@ -93,20 +93,11 @@ func (sc *scenario) run() (string, error) {
 		if b.Kind != None || len(b.Outputs) > 0 {
 			still = 0
 		}
-		if last == 0 && next == len(order) && still > patience(sc.config, len(b.Waiting)) {
+		if last == 0 && next == len(order) && still > s.Patience() {
 			return w.end(lines), fmt.Errorf("step %d: %d waiting requests can never run", step, len(b.Waiting))
 		}
 	}
 	return w.end(lines), fmt.Errorf("not at its end after %d iterations", maxSteps)
-}
-
-// patience is how many empty iterations in a row may be followed by work.
-func patience(c Config, waiting int) int {
-	n := 2 + c.DecodeInterval
-	if c.Policy == Random {
-		n += 20 * waiting // another head may be tried
-	}
-	return n
 }
 
 // writer writes a schedule.
@@ -143,10 +134,10 @@ func (w *writer) step(n int, b *Batch) {
 	for i, o := range b.Outputs {
 		w.comma(i)
 		t.WriteString(w.names[o.Request])
-		if o.Index == 0 {
+		if o.Number == 0 {
 			t.WriteString(":wasted")
 		} else {
-			fmt.Fprintf(t, ":%d", o.Index)
+			fmt.Fprintf(t, ":%d", o.Number)
 		}
 	}
 	w.dash(len(b.Outputs))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmprof/llmprof/sim"
 )
 
 // Bounds of a scenario text: requests, tokens of one request and of the pool,
@@ -51,9 +53,40 @@ type reader struct {
 	name     string
 	line     int
 	sc       scenario
-	groups   map[string]int
+	groups   map[string]int32
+	answers  map[answered]int32
+	nodes    int32 // of groups and answers
 	known    map[string]bool
 	hasSetup bool
+}
+
+// answered is a prompt that is nothing but the first tokens of a group.
+type answered struct {
+	group  int32
+	prompt int
+}
+
+// prefix is whose tokens a request of a group begins with. Requests of the same
+// prompt are answered the same, as greedy decoding does.
+func (r *reader) prefix(group string, shared int, q *Request) []sim.Span {
+	node, ok := r.groups[group]
+	if !ok {
+		node = r.nodes
+		r.groups[group] = node
+		r.nodes++
+	}
+	spans := []sim.Span{{Node: node, End: shared}}
+	if shared < q.Prompt {
+		return spans
+	}
+	prompt := answered{node, shared}
+	answer, ok := r.answers[prompt]
+	if !ok {
+		answer = r.nodes
+		r.answers[prompt] = answer
+		r.nodes++
+	}
+	return append(spans, sim.Span{Node: answer, End: q.Prompt + q.MaxNew})
 }
 
 // fault is an error at the current line.
@@ -63,7 +96,7 @@ func (r *reader) fault(advice, format string, args ...any) error {
 
 // readScenario reads a text; name stands in its errors.
 func readScenario(name string, text io.Reader) (*scenario, error) {
-	r := &reader{name: name, groups: map[string]int{}, known: map[string]bool{}}
+	r := &reader{name: name, groups: map[string]int32{}, answers: map[answered]int32{}, known: map[string]bool{}}
 	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, maxLine)
 	expects := false
@@ -235,7 +268,7 @@ func (r *reader) request(line string) error {
 		return r.fault("split the scenario", "more than %d requests", maxRequests)
 	}
 	r.known[name] = true
-	arrival, group := 0, ""
+	arrival, shared, group := 0, 0, ""
 	var q Request
 	err := r.fields(rest, func(name, value string) (bool, error) {
 		var err error
@@ -247,7 +280,7 @@ func (r *reader) request(line string) error {
 		case "max_new":
 			q.MaxNew, err = count(value, 1, maxTokens)
 		case "shared":
-			q.Shared, err = count(value, 0, maxTokens)
+			shared, err = count(value, 0, maxTokens)
 		case "eos_at":
 			q.EOSAt, err = count(value, 1, maxTokens)
 		case "priority":
@@ -269,14 +302,11 @@ func (r *reader) request(line string) error {
 	if arrival == 0 || q.Prompt == 0 || q.MaxNew == 0 {
 		return r.fault("arrival, prompt and max_new are needed, each from 1", "request %s is not complete", clipped(name))
 	}
-	if q.Shared > q.Prompt || q.Shared > 0 && group == "" {
-		return r.fault("shared is at most the prompt, and names a group", "request %s shares %d tokens", clipped(name), q.Shared)
+	if shared > q.Prompt || shared > 0 && group == "" {
+		return r.fault("shared is at most the prompt, and names a group", "request %s shares %d tokens", clipped(name), shared)
 	}
-	if group != "" {
-		if _, ok := r.groups[group]; !ok {
-			r.groups[group] = len(r.groups)
-		}
-		q.Group = r.groups[group]
+	if shared > 0 {
+		q.Prefix = r.prefix(group, shared, &q)
 	}
 	r.sc.names = append(r.sc.names, name)
 	r.sc.arrivals = append(r.sc.arrivals, arrival)

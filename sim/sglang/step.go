@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/llmprof/llmprof/sim"
 )
 
 // Kind is what a batch does.
@@ -52,6 +54,11 @@ type Batch struct {
 	// Running are the requests that decode, without those of a prefill batch
 	// of this iteration, and Waiting the queue: both after planning.
 	Running, Waiting []int32
+	// Open counts the requests that wait or run, those of the batch included.
+	Open int
+	// Context is what the decode rows of the batch have in the cache before it,
+	// in tokens and in sum.
+	Context int64
 	// Piece is the request that is prefilled in pieces, or -1.
 	Piece int32
 	// Full says that no waiting request is tried.
@@ -59,12 +66,28 @@ type Batch struct {
 	// Ratio is new_token_ratio: the share of the outputs to come that is
 	// reserved for running requests.
 	Ratio float64
-	// Free and Evictable are tokens of the pool before execution.
-	Free, Evictable int
+	// Queried are the tokens of admitted requests that were looked up in the
+	// cache, Hit those that were found, both without further pieces.
+	Queried, Hit int
+	// Free and Evictable are tokens of the pool before execution, Evicted those
+	// that were evicted for it.
+	Free, Evictable, Evicted int
 
-	// Outputs were read in this iteration, Finished ended with them.
-	Outputs  []Output
+	// Steady counts the decode rows that are not in Requests: see
+	// [Config.Aggregate]. Settled are requests that no later batch counts.
+	Steady  int
+	Settled []int32
+
+	// Outputs were read in this iteration, Finished ended with them. A Number of
+	// 0 is a wasted token, of a request that had ended or gone back to the queue
+	// before it was read.
+	Outputs  []sim.Token
 	Finished []int32
+	// SteadyOutputs counts the outputs of counted rows, which are not in Outputs.
+	// Joined are those of them that were not counted before: their output before
+	// it was listed.
+	SteadyOutputs int
+	Joined        []int32
 	// FreeAfter is Free after that.
 	FreeAfter int
 
@@ -84,6 +107,8 @@ type Scheduler struct {
 	free int
 
 	waiting, running []int32
+	open             int   // requests that wait or run
+	queued           int64 // prompt tokens of those that wait
 	piece            int32
 	holdsPiece       bool // a piece was computed and the next is to come
 	full             bool
@@ -103,15 +128,17 @@ type Scheduler struct {
 	lastMade    bool
 	flight      []int32 // under overlap, the batch whose result is not read
 	flightFresh int
+	steady      steady
 
 	adder         adder
 	order, byNode []int32
 	weight        []int32
 	branch        []int32
-	groupPass     []int64
-	groupShared   []int32
+	branchPass    []int64 // of each branch: the pass that last looked at it
+	branchEnd     []int32 // of each branch: its tokens that were seen in that pass
 	passes        int64
 	refreshes     int
+	limits        limits
 	random        *rand.Rand
 	stopped       error
 }
@@ -123,7 +150,7 @@ func New(c Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		config: c, policy: c.Policy, page: int32(c.Page), clipAt: c.Clip,
-		tree: newTree(int32(c.Page), c.Rules.LazyTouch), piece: none, lastPiece: none,
+		steady: steady{most: mostPasses}, tree: newTree(int32(c.Page), c.Rules.LazyTouch), piece: none, lastPiece: none,
 		random: rand.New(rand.NewPCG(c.Seed, 0)),
 	}
 	if s.clipAt == 0 {
@@ -154,7 +181,7 @@ func (s *Scheduler) Pool() int { return s.size }
 
 // Busy reports whether anything waits, runs or is in flight.
 func (s *Scheduler) Busy() bool {
-	return len(s.waiting) > 0 || len(s.running) > 0 || len(s.last) > 0 || len(s.flight) > 0 || s.piece != none
+	return len(s.waiting) > 0 || len(s.running) > 0 || len(s.last) > 0 || len(s.flight) > 0 || s.steady.flies || s.piece != none
 }
 
 // ErrStopped is wrapped by errors of a state in which the engine would stop.
@@ -166,10 +193,21 @@ func (s *Scheduler) stop(why string) error {
 	return s.stopped
 }
 
-// Step is one iteration of the loop: it plans a batch and, without overlap,
-// reads its result, with overlap that of the one before. The batch is valid
-// until the next call. The error is that of an engine that stopped, and stays.
+// Step is one iteration of the loop: [Scheduler.Plan] and [Scheduler.Read]. The
+// batch is valid until the next call of Step or Cancel. The error is that of an
+// engine that stopped, and stays.
 func (s *Scheduler) Step() (*Batch, error) {
+	b, err := s.Plan()
+	if err != nil {
+		return nil, err
+	}
+	s.Read()
+	return b, nil
+}
+
+// Plan is the first half of an iteration: it makes a batch, and leaves what was
+// read empty. Plan and Read take turns.
+func (s *Scheduler) Plan() (*Batch, error) {
 	if s.stopped != nil {
 		return nil, s.stopped
 	}
@@ -177,28 +215,40 @@ func (s *Scheduler) Step() (*Batch, error) {
 	*b = Batch{
 		Requests: b.Requests[:0], Tokens: b.Tokens[:0], Cached: b.Cached[:0],
 		Retracted: b.Retracted[:0], Aborted: b.Aborted[:0], Outputs: b.Outputs[:0], Finished: b.Finished[:0],
+		Settled: b.Settled[:0], Joined: b.Joined[:0],
 	}
+	evicted := s.tree.evicted
 	if err := s.plan(); err != nil {
 		return nil, err
 	}
 	b.Running, b.Waiting = s.running, s.waiting
+	b.Open = s.open
 	b.Piece, b.Full, b.Ratio = s.piece, s.full, s.ratio
-	b.Free, b.Evictable = s.free, s.tree.evictable
-	s.execute()
-	b.FreeAfter = s.free
+	b.Free, b.Evictable, b.Evicted = s.free, s.tree.evictable, s.tree.evicted-evicted
 	return b, nil
+}
+
+// Read is the second half: without overlap it reads the result of the batch that
+// was planned, with overlap that of the one before, and writes it into the batch
+// that Plan returned.
+func (s *Scheduler) Read() {
+	s.execute()
+	s.batch.FreeAfter = s.free
 }
 
 // plan makes the batch of an iteration: a prefill if there is one to make,
 // else a decode.
 func (s *Scheduler) plan() error {
 	s.keepPiece()
-	s.mergeLast()
+	s.joinSteady(s.mergeLast())
 	if s.config.Rules.FinishedLeaveFirst {
 		s.dropEnded()
 	}
 	if s.interval > 0 {
 		s.interval--
+		if len(s.waiting) > 0 || s.piece != none {
+			s.limits.held++
+		}
 	} else if made, err := s.tryPrefill(); made || err != nil {
 		s.interval = s.config.DecodeInterval
 		return err
@@ -207,21 +257,24 @@ func (s *Scheduler) plan() error {
 	return err
 }
 
-// keepPiece gives the tree what was computed of the request in pieces.
+// keepPiece gives the tree what was computed of the request in pieces, once.
+// Releases before 0.5.16 do so again where the next piece is put off. Nothing
+// comes of it: what that refreshes is locked until it is refreshed once more.
 func (s *Scheduler) keepPiece() {
 	s.holdsPiece = s.piece != none
-	rules, r := s.config.Rules, s.piece
-	if r == none || rules.PieceOnlyInRow && !s.lastPrefill || rules.PieceOnce && s.q.kv[r] <= s.q.prefix[r] {
-		return
+	r := s.piece
+	if r == none || s.q.kv[r] <= s.q.prefix[r] {
+		return // there is none, or the tree has it
 	}
 	s.checkpoint(r, s.q.kv[r])
 }
 
 // mergeLast moves the requests of the last prefill batch to the running ones,
-// but those that ended or are in pieces.
-func (s *Scheduler) mergeLast() {
+// but those that ended or are in pieces, and returns how many ran before.
+func (s *Scheduler) mergeLast() int {
+	before := len(s.running)
 	if !s.lastPrefill {
-		return
+		return before
 	}
 	rules := s.config.Rules
 	kept := s.last[:0]
@@ -243,11 +296,18 @@ func (s *Scheduler) mergeLast() {
 	}
 	s.running = append(s.running, kept...)
 	s.last = s.last[:0]
+	return before
 }
 
 // dropEnded takes requests that have ended off the running ones; seats that
 // become free open the queue.
 func (s *Scheduler) dropEnded() {
+	if s.steady.on {
+		if s.dropSteadyEnded() {
+			s.full = false
+		}
+		return
+	}
 	kept := s.running[:0]
 	for _, r := range s.running {
 		if s.q.state[r] == runs {
@@ -268,12 +328,12 @@ func (s *Scheduler) execute() {
 	switch {
 	case !s.config.Overlap:
 		if made {
-			s.read(b.Requests, b.fresh)
+			s.readBatch(b.Requests, b.fresh, b.Steady)
 		} else {
 			s.idle()
 		}
 	case s.lastMade || made:
-		s.read(s.flight, s.flightFresh)
+		s.readBatch(s.flight, s.flightFresh, s.steady.flown)
 		s.launch()
 	default:
 		s.idle()
@@ -312,6 +372,7 @@ func (s *Scheduler) launch() {
 	for _, r := range s.flight {
 		s.q.flying[r] = true
 	}
+	s.steady.launch(s.batch.Steady)
 }
 
 // idle is an iteration with nothing to run.

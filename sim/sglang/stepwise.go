@@ -35,6 +35,7 @@ func (s *Scheduler) admitStepwise(r int32) verdict {
 		a.admitted = append(a.admitted, r)
 		s.charge(extend, s.clip(q.maxNew[r]))
 	} else {
+		s.limits.chunk++
 		if a.chunk <= 0 {
 			return spent
 		}
@@ -87,7 +88,7 @@ func (s *Scheduler) decodeState(r int32) (decodeState, bool) {
 	if s.q.ignoreEOS[r] {
 		ratio = 1
 	}
-	left := float64(s.q.maxNew[r])*ratio - float64(s.q.outs[r])
+	left := float64(s.q.maxNew[r])*ratio - float64(s.q.outputs(r))
 	return decodeState{left: left, held: int(s.q.length(r))}, left > 0
 }
 

@@ -1,5 +1,7 @@
 package sglang
 
+import "github.com/llmprof/llmprof/sim"
+
 // none is no node and no request.
 const none int32 = -1
 
@@ -10,18 +12,18 @@ const root int32 = 0
 // are: a node names a request whose tokens from start to end it stands for, so
 // comparing two requests is arithmetic and no token is stored.
 //
-// Every node starts and ends on a border of pages. Below a node lies at most
-// one branch that goes on with the tokens of the group, and one for every
-// request that goes on with its own, so children are found without a search.
+// Every node starts and ends on a border of pages, and the last token of a page
+// says whose page it is. Below a node lies at most one child that goes on with
+// the same branch, or the same request's own tokens. Any other child is the
+// first page of its branch or request, of which there is one place in the tree.
+// So children are found without a search.
 type tree struct {
 	page int32
 	lazy bool // refresh only nodes that matched as a whole
 
-	group, shared []int32 // of each request
-	who           []int32 // of each request: the first with the same prompt
-	twins         map[prompt]int32
-	own           []int32 // of each request: where its own tokens begin
-	top           []int32 // of each group: its branch below the root
+	whose chains
+	own   []int32 // of each request: where its own tokens begin
+	top   []int32 // of each branch: where it begins
 
 	start, end, rep, parent, locks []int32
 	next                           []int32 // the branch that goes on with the same tokens
@@ -32,44 +34,32 @@ type tree struct {
 	used                           []int64
 	spare                          []int32
 
+	watched bool
+	changes []sim.CacheChange // of shared nodes, since they were taken
+
 	oldest, newest int32
 	clock          int64
-	// evictable are tokens of unlocked nodes, total those of all.
-	evictable, total int
+	// evictable are tokens of unlocked nodes, total those of all, evicted those
+	// that were removed so far.
+	evictable, total, evicted int
 }
 
 func newTree(page int32, lazy bool) *tree {
-	t := &tree{page: page, lazy: lazy, oldest: none, newest: none, twins: map[prompt]int32{}}
+	t := &tree{page: page, lazy: lazy, oldest: none, newest: none, whose: chains{branch: map[int32]int32{}}}
 	t.node(none, 0, 0, none)
 	return t
 }
 
-// prompt is a prompt of nothing but the first tokens of a group.
-type prompt struct{ group, length int }
-
-// know registers the next request. Requests of the same prompt are told the
-// same, as greedy decoding does, so that the outputs of one serve the other.
-func (t *tree) know(group, shared, length int) {
-	r := int32(len(t.who))
-	t.who = append(t.who, r)
-	if shared == length {
-		first, ok := t.twins[prompt{group, length}]
-		if !ok {
-			first = r
-			t.twins[prompt{group, length}] = r
-		}
-		t.who[r] = first
+// know registers the next request, of so many tokens at most.
+func (t *tree) know(prefix []sim.Span, most int) error {
+	if err := t.whose.know(prefix, most); err != nil {
+		return err
 	}
-	g := none
-	if shared > 0 {
-		g = int32(group)
-		for len(t.top) <= group {
-			t.top = append(t.top, none)
-		}
+	for len(t.top) < len(t.whose.begin) {
+		t.top = append(t.top, none)
 	}
-	t.group = append(t.group, g)
-	t.shared = append(t.shared, int32(shared))
 	t.own = append(t.own, none)
+	return nil
 }
 
 // node makes a node that nothing points at yet.
@@ -103,42 +93,29 @@ func (t *tree) floor(n int32) int32 { return n - n%t.page }
 
 // slot is where the child of n is found on which request r goes on.
 func (t *tree) slot(n, r int32) *int32 {
-	shares := t.group[r] != none
-	switch end := t.end[n]; {
-	case n != root && (t.group[t.rep[n]] == none || t.shared[t.rep[n]] < end):
-		return &t.next[n] // n ends with tokens of one request alone
-	case !shares || t.shared[r] < end+t.page:
-		return &t.own[r]
-	case n == root:
-		return &t.top[t.group[r]]
-	default:
-		return &t.next[n]
-	}
-}
-
-// common is how many of the first tokens of two requests are the same.
-func (t *tree) common(a, b int32) int32 {
+	end := t.end[n]
+	owner := t.whose.owner(r, end+t.page-1)
 	switch {
-	case a == b:
-		return MaxCount
-	case t.group[a] == none || t.group[a] != t.group[b]:
-		return 0
+	case n != root && owner == t.whose.owner(t.rep[n], end-1):
+		return &t.next[n]
+	case owner == none:
+		return &t.own[r]
 	}
-	return min(t.shared[a], t.shared[b])
+	return &t.top[owner]
 }
 
 // walk follows the first n tokens of request r, splitting the node that it
 // ends inside of, and returns the last node of the path. With insert a path
 // that ends on the last node does not refresh it where lazy.
 func (t *tree) walk(r, n int32, insert bool) int32 {
-	r, n = t.who[r], t.floor(n)
+	n = t.floor(n)
 	at := root
 	for t.end[at] < n {
 		child := *t.slot(at, r)
 		if child == none {
 			break
 		}
-		reach := min(t.floor(min(t.common(t.rep[child], r), n)), t.end[child])
+		reach := min(t.floor(min(t.whose.common(t.rep[child], r, t.end[at]+t.page-1), n)), t.end[child])
 		if reach < t.end[child] {
 			if !t.lazy {
 				t.touch(child)
@@ -164,7 +141,7 @@ func (t *tree) match(r, n int32) (hit, node int32) {
 // insert adds the first n tokens of request r, whole pages of them, and
 // returns how many were there already, and the node that they end on.
 func (t *tree) insert(r, n int32) (present, node int32) {
-	r, n = t.who[r], t.floor(n)
+	n = t.floor(n)
 	node = t.walk(r, n, true)
 	present = t.end[node]
 	if present == n {
@@ -175,6 +152,7 @@ func (t *tree) insert(r, n int32) (present, node int32) {
 	t.adopt(node, leaf)
 	t.unlist(node)
 	t.listNewest(leaf)
+	t.changed(leaf, true)
 	t.total += t.length(leaf)
 	t.evictable += t.length(leaf)
 	return present, leaf

@@ -1,0 +1,68 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+)
+
+// Runner runs simulations one after the other in the same memory, for a search
+// that makes many. The zero value is ready. It is not safe for use by several
+// goroutines.
+type Runner struct {
+	records []Record
+	lists   []int32
+	vllm    []*vllmServer // by replica
+}
+
+// Run serves a load and says what became of it. A context that ends stops the
+// run with an error that wraps its cause; beside it stands what became of the
+// load until then.
+func Run(ctx context.Context, load *Load, c Config) (*Result, error) {
+	return new(Runner).Run(ctx, load, c)
+}
+
+// Run does as the function [Run] does. The result is valid until the next run.
+func (m *Runner) Run(ctx context.Context, load *Load, c Config) (*Result, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("simulation: %w", err)
+	}
+	r := m.newRun(load, &c)
+	if c.apart(load) {
+		return r.runApart(ctx)
+	}
+	for i := range c.Replicas {
+		if err := r.serve(i); err != nil {
+			return nil, fmt.Errorf("simulation: %w", err)
+		}
+	}
+	r.route()
+	if err := r.loop(ctx); err != nil {
+		err = fmt.Errorf("simulation: %w", err)
+		if ctx.Err() == nil || r.sent == 0 {
+			return nil, err
+		}
+		r.over = r.now
+		return r.result(), err
+	}
+	return r.result(), nil
+}
+
+// newRun makes room for a run.
+func (m *Runner) newRun(load *Load, c *Config) *run {
+	n := load.Requests()
+	if n > cap(m.records) {
+		m.records, m.lists = make([]Record, n), make([]int32, n)
+	}
+	m.records, m.lists = m.records[:n], m.lists[:n]
+	for i := range m.records {
+		m.records[i] = unsent()
+	}
+	clear(m.lists)
+	for len(m.vllm) < len(c.Replicas) {
+		m.vllm = append(m.vllm, new(vllmServer))
+	}
+	return &run{
+		memory: m, load: load, config: c, window: newWindow(load), verdict: newVerdict(c.Abort),
+		records: m.records, lists: m.lists,
+	}
+}
