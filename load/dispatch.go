@@ -179,6 +179,9 @@ func (d *dispatcher) full() bool {
 func (d *dispatcher) admit(m moment) *exchange {
 	q := &d.requests[m.id]
 	ex := &exchange{want: q, answer: d.session.newAnswer(q.OutputLen), deadline: d.session.clock.now() + d.session.options.Timeout}
+	if patience := duration(q.Timeout); patience > 0 { // the client's own, from when the request was due
+		ex.deadline = min(ex.deadline, m.at+patience)
+	}
 	to := m.id % len(d.session.endpoints)
 	ex.rec = Record{
 		ID: q.ID, Target: to, Session: q.Session, Turn: q.Turn, Sched: m.at,
@@ -282,11 +285,15 @@ func (d *dispatcher) expire() {
 		}
 	}
 	d.mu.Unlock()
-	failure := fail(FailTimeout, "no end within %v", d.session.options.Timeout)
-	if stopped {
-		failure = fail(FailCancelled, "the run was ended")
-	}
 	for _, ex := range over {
+		limit := d.session.options.Timeout
+		if patience := duration(ex.want.Timeout); patience > 0 {
+			limit = min(limit, patience)
+		}
+		failure := fail(FailTimeout, "no end within %v", limit)
+		if stopped {
+			failure = fail(FailCancelled, "the run was ended")
+		}
 		if c := ex.conn.Load(); c != nil { // a dial has a limit of its own
 			c.abort(ex, failure)
 		}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -230,6 +231,24 @@ func checkFault(t *testing.T, f fault, r *Record) {
 	}
 }
 
+// TestPatience has clients that give up before the run would.
+func TestPatience(t *testing.T) {
+	s := serve(t, hang(streamHead+framed(event("a"))))
+	load := constant(3, 100, 4)
+	for i := range load.Requests {
+		load.Requests[i].Timeout = 0.2
+	}
+	result, err := Run(t.Context(), []Target{{URL: s.url(), Model: "m"}}, Options{Schedule: load, Timeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range result.Records {
+		if r.Failure == nil || r.Failure.Kind != FailTimeout || !strings.Contains(r.Failure.Message, "200ms") {
+			t.Errorf("record %+v, failure %v", r, r.Failure)
+		}
+	}
+}
+
 func TestNoServer(t *testing.T) {
 	s := serve(t, nil)
 	url := s.url()
@@ -250,6 +269,35 @@ func TestNoServer(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), target, Options{Schedule: closedLoop(2, 4, 3, 1), Warmup: 2}); err == nil || !strings.Contains(err.Error(), "warm-up") {
 		t.Errorf("with a warm-up: %v", err)
+	}
+}
+
+// TestWarmupExitCode holds what a warm-up without an answer says of whose fault it
+// is.
+func TestWarmupExitCode(t *testing.T) {
+	page := func(status string) answer { return text(plainBody(status, "text/plain", "no"), true) }
+	for _, c := range []struct {
+		why    string
+		answer answer
+		want   int
+	}{
+		{"another URL is needed", page("404 Not Found"), 2},
+		{"another prompt is needed", page("400 Bad Request"), 2},
+		{"a key is needed", page("401 Unauthorized"), 2},
+		{"the server waited too long", page("408 Request Timeout"), 4},
+		{"the server has enough to do", page("429 Too Many Requests"), 4},
+		{"the server failed", page("500 Oops"), 4},
+		{"the server starts yet", page("503 Service Unavailable"), 4},
+		{"elsewhere", text("HTTP/1.1 307 Moved\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n", true), 2},
+		{"a page of something else", page("200 OK"), 2},
+		{"no answer", text("", false), 4},
+	} {
+		s := serve(t, c.answer)
+		_, err := Run(t.Context(), []Target{{URL: s.url(), Model: "m"}}, Options{Schedule: closedLoop(1, 1, 3, 1), Warmup: 1})
+		failed, ok := errors.AsType[*WarmupError](err)
+		if !ok || failed.ExitCode() != c.want {
+			t.Errorf("%s: %v, want exit code %d", c.why, err, c.want)
+		}
 	}
 }
 

@@ -6,20 +6,21 @@ import (
 	"slices"
 
 	"github.com/llmprof/llmprof/stat"
+	"github.com/llmprof/llmprof/workload"
 )
 
 // Metric names what is measured of a request or a chunk.
-type Metric string
+type Metric = workload.Metric
 
 // The metrics, as the package comment defines them.
 const (
-	TTFT      Metric = "ttft"
+	TTFT             = workload.TTFT
 	TTFTSched Metric = "ttft_sched"
-	TPOT      Metric = "tpot"
-	NTPOT     Metric = "ntpot"
-	ITL       Metric = "itl"
-	ICL       Metric = "icl"
-	E2EL      Metric = "e2el"
+	TPOT             = workload.TPOT
+	NTPOT            = workload.NTPOT
+	ITL              = workload.ITL
+	ICL              = workload.ICL
+	E2EL             = workload.E2EL
 	E2ELSched Metric = "e2el_sched"
 	SendLag   Metric = "send_lag"
 )
@@ -34,6 +35,7 @@ type Figure struct {
 	Mean *float64 `json:"mean"`
 	Std  *float64 `json:"std"`
 	P50  *float64 `json:"p50"`
+	P75  *float64 `json:"p75"`
 	P90  *float64 `json:"p90"`
 	P95  *float64 `json:"p95"`
 	P99  *float64 `json:"p99"`
@@ -52,10 +54,27 @@ func NewFigure(sample []float64) Figure {
 	}
 	slices.Sort(sample)
 	f.Mean, f.Std = new(stat.Mean(sample)), new(stat.StdDev(sample))
-	f.P50, f.P90, f.P95 = new(stat.QuantileSorted(sample, 0.5)), new(stat.QuantileSorted(sample, 0.9)), new(stat.QuantileSorted(sample, 0.95))
+	f.P50, f.P75 = new(stat.QuantileSorted(sample, 0.5)), new(stat.QuantileSorted(sample, 0.75))
+	f.P90, f.P95 = new(stat.QuantileSorted(sample, 0.9)), new(stat.QuantileSorted(sample, 0.95))
 	f.Max = new(sample[f.N-1])
 	if f.N >= minP99 {
 		f.P99 = new(stat.QuantileSorted(sample, 0.99))
+	}
+	return f
+}
+
+// FigureOf describes a distribution that is known by its figures instead of its
+// values: its size, mean, standard deviation and largest value, and a function
+// that gives its quantile of a share, 0..1; all in milliseconds.
+func FigureOf(n int, mean, std, most float64, quantile func(share float64) float64) Figure {
+	f := Figure{N: n}
+	if n == 0 {
+		return f
+	}
+	f.Mean, f.Std, f.Max = &mean, &std, &most
+	f.P50, f.P75, f.P90, f.P95 = new(quantile(0.5)), new(quantile(0.75)), new(quantile(0.9)), new(quantile(0.95))
+	if n >= minP99 {
+		f.P99 = new(quantile(0.99))
 	}
 	return f
 }

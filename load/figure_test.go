@@ -54,6 +54,19 @@ func TestDefinitions(t *testing.T) {
 	if !(SLOs{{Metric: TPOT, Limit: 1}}).Met(&one) {
 		t.Error("one token passes a limit on TPOT")
 	}
+	if (SLOs{{Metric: TTFT, Limit: 50}}).Met(&r) {
+		t.Error("a TTFT of 90 ms passes a limit of 50")
+	}
+	quantile := SLOs{{Metric: TTFT, Quantile: 0.9, Limit: 50}}
+	if !quantile.Met(&r) || quantile.Single() {
+		t.Error("a limit on a quantile is held against one request")
+	}
+	for _, limits := range []SLOs{nil, quantile} {
+		whole, _ := (&Result{Schedule: &workload.Schedule{}, Records: []Record{r}, Elapsed: time.Second}).Summaries(limits)
+		if whole.Goodput != nil || whole.GoodShare != nil {
+			t.Errorf("goodput of limits %v is known", limits)
+		}
+	}
 }
 
 func TestITLSharesAGap(t *testing.T) {
@@ -162,7 +175,7 @@ func TestHistogram(t *testing.T) {
 
 func TestParseSLOs(t *testing.T) {
 	got, err := ParseSLOs("ttft:500 tpot:50, e2el:p99.5<2s itl:p95<40ms")
-	want := SLOs{{TTFT, 0, 500}, {TPOT, 0, 50}, {E2EL, 0.995, 2000}, {ITL, 0.95, 40}}
+	want := SLOs{{Metric: TTFT, Limit: 500}, {Metric: TPOT, Limit: 50}, {Metric: E2EL, Quantile: 0.995, Limit: 2000}, {Metric: ITL, Quantile: 0.95, Limit: 40}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -110,3 +110,23 @@ func FuzzRecords(f *testing.F) {
 		(&Result{Records: all}).Samples(Whole, 0, 0)
 	})
 }
+
+// FuzzAbout reads any answers to what a server is asked of itself: settings are in
+// their bounds, and a server that is known names a model.
+func FuzzAbout(f *testing.F) {
+	f.Add([]byte(`{"data":[{"id":"m","owned_by":"vllm","max_model_len":99}],"version":"0.32.0"}`))
+	f.Add([]byte(`{"page_size":16,"max_running_requests":null,"chunked_prefill_size":-1,"disable_radix_cache":true,"mem_fraction_static":0.9,"version":"0.5.10"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		facts, err := factsOf("http://s", text)
+		if err == nil && (facts.Model == "" || len(facts.Models) == 0) {
+			t.Fatalf("a server without a model: %+v", facts)
+		}
+		facts.sglang(text)
+		if s := facts.Settings; s.BlockSize < 0 || s.MaxNumSeqs < 0 || s.MaxModelLen < 0 || s.TensorParallel < 0 || facts.KVTokens < 0 || !(s.MemFractionStatic >= 0 && s.MemFractionStatic <= 1) {
+			t.Fatalf("settings %+v, %d tokens", s, facts.KVTokens)
+		}
+		if v := versionIn(text, "version"); len(v) > maxVersion {
+			t.Fatalf("a release of %d bytes", len(v))
+		}
+	})
+}

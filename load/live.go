@@ -6,8 +6,6 @@ import (
 	"math/bits"
 	"sync"
 	"time"
-
-	"github.com/llmprof/llmprof/stat"
 )
 
 // Live are the figures of a run so far. Quantiles are within 1 %.
@@ -126,9 +124,8 @@ func (l *live) queue(now time.Duration, requests int) {
 const minOverload = 5 * time.Second
 
 // overloaded reports whether, over the second half of the run so far, the
-// number of requests in the system and TTFT from the schedule both rise, each
-// with a 95 % interval above zero, and the former by at least half of what the
-// answers fall short of the requests.
+// number of requests in the system and TTFT from the schedule both rise: see
+// [RiseOf].
 func (l *live) overloaded(now time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,51 +133,19 @@ func (l *live) overloaded(now time.Duration) bool {
 		return false
 	}
 	half := now.Seconds() / 2
-	queue, first := after(l.queued, half), after(l.firsts, half)
-	low, ok := riseAtLeast(queue)
-	if _, rises := riseAtLeast(first); !ok || !rises || low <= 0 {
-		return false
-	}
-	grown := queue[len(queue)-1].value - queue[0].value
-	return grown > 0.05*(grown+float64(len(first))) && low*half >= grown/2
+	r := RiseOf(half, after(l.queued, half), after(l.firsts, half))
+	return r.Open && r.TTFT
 }
 
 // after are the points from a time on.
-func after(points []point, from float64) []point {
-	var late []point
+func after(points []point, from float64) Series {
+	var late Series
 	for _, p := range points {
 		if p.at >= from {
-			late = append(late, p)
+			late.At, late.Values = append(late.At, p.at), append(late.Values, p.value)
 		}
 	}
 	return late
-}
-
-// riseAtLeast is the lower end of the 95 % interval of the slope of a straight
-// line through the points; ok says that it is above zero.
-func riseAtLeast(points []point) (low float64, ok bool) {
-	n := float64(len(points))
-	if n < 20 {
-		return 0, false
-	}
-	x, y := make([]float64, len(points)), make([]float64, len(points))
-	for i, p := range points {
-		x[i], y[i] = p.at, p.value
-	}
-	mx, my := stat.Mean(x), stat.Mean(y)
-	var sxx, sxy, syy float64
-	for i := range x {
-		sxx += (x[i] - mx) * (x[i] - mx)
-		sxy += (x[i] - mx) * (y[i] - my)
-		syy += (y[i] - my) * (y[i] - my)
-	}
-	if sxx == 0 {
-		return 0, false
-	}
-	slope := sxy / sxx
-	spread := math.Sqrt(max(syy-slope*sxy, 0) / (n - 2) / sxx)
-	low = slope - 2*spread
-	return low, low > 0
 }
 
 // histogram counts times in buckets of 1/128 of their power of two.

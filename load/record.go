@@ -1,6 +1,7 @@
 package load
 
 import (
+	"strings"
 	"time"
 )
 
@@ -85,7 +86,12 @@ type Failure struct {
 }
 
 // String is the failure as a text.
-func (f *Failure) String() string { return string(f.Kind) + ": " + f.Message }
+func (f *Failure) String() string {
+	if strings.HasPrefix(f.Message, string(f.Kind)+" ") { // "status 404" says it
+		return f.Message
+	}
+	return string(f.Kind) + ": " + f.Message
+}
 
 // ServerTimes is what the server says of a request, where it does: vLLM with
 // --enable-per-request-metrics, and llama-server's timings.

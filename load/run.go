@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -224,13 +225,30 @@ func warmSchedule(o Options) *workload.Schedule {
 type WarmupError struct {
 	// Requests is how many were sent.
 	Requests int
-	// First is how the first one failed.
-	First *Failure
+	// First is how the first one failed, Status the HTTP status it was answered
+	// with, 0 where there was none.
+	First  *Failure
+	Status int
 }
 
 // Error says how many requests failed, and how the first one did.
 func (e *WarmupError) Error() string {
 	return fmt.Sprintf("load: none of %d warm-up requests was answered, the first: %v", e.Requests, e.First)
+}
+
+// ExitCode is that of failures outside, where the server gave no answer, failed
+// by its own fault or had no time, and else that of mistakes.
+func (e *WarmupError) ExitCode() int {
+	const mistake, outside = 2, 4
+	switch e.First.Kind {
+	case FailStatus:
+		if e.Status < 500 && e.Status != http.StatusRequestTimeout && e.Status != http.StatusTooManyRequests {
+			return mistake
+		}
+	case FailRedirect, FailContent, FailRequest:
+		return mistake
+	}
+	return outside
 }
 
 // Hint says what to look at.
@@ -243,5 +261,5 @@ func warmFailure(records []Record) *WarmupError {
 	if slices.ContainsFunc(records, func(r Record) bool { return r.OK() }) || len(records) == 0 {
 		return nil
 	}
-	return &WarmupError{len(records), records[0].Failure}
+	return &WarmupError{Requests: len(records), First: records[0].Failure, Status: records[0].Status}
 }

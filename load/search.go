@@ -58,6 +58,9 @@ type Saturation struct {
 	// Confirmed says that they did with another seed too.
 	Good      *float64 `json:"slo_rate"`
 	Confirmed bool     `json:"confirmed"`
+	// Short says that no run served even two thirds of Good: all ended before a
+	// queue could build up, and longer ones may keep the limits at less only.
+	Short bool `json:"short_runs,omitempty"`
 	// Knee is the tested rate with the best ratio of throughput to end-to-end
 	// latency, in requests a second.
 	Knee *float64 `json:"knee_rate"`
@@ -190,7 +193,7 @@ func (s *searcher) step(ctx context.Context, rate float64) (SearchStep, error) {
 	}
 	step.Whole, step.Steady = result.Summaries(s.options.Limits)
 	step.Over = result.OverCapacity
-	step.Good = !step.Over && step.Whole.GoodShare != nil && *step.Whole.GoodShare >= s.options.Share
+	step.Good = !step.Over && (!s.options.Limits.Single() || step.Whole.GoodShare != nil && *step.Whole.GoodShare >= s.options.Share)
 	for _, v := range step.Whole.SLOs {
 		step.Good = step.Good && v.Met
 	}
@@ -214,7 +217,14 @@ func (s *searcher) summarize() {
 			best, s.found.Knee = power, new(step.Rate)
 		}
 	}
+	if good, most := s.found.Good, s.found.MaxThroughput; good != nil && most != nil {
+		s.found.Short = *most < shortRuns**good
+	}
 }
+
+// shortRuns is how much of a rate a run has to serve to be long enough, as a
+// share: the rest is the time in which its last requests end.
+const shortRuns = 2.0 / 3
 
 // raise keeps the larger value.
 func raise(most **float64, value *float64) {

@@ -48,6 +48,27 @@ func searchOf(service time.Duration, limit float64) SearchOptions {
 	}
 }
 
+// TestSearchShortRuns: runs that end within the limits whatever their rate tell
+// nothing of what the server keeps up with, and the search says so.
+func TestSearchShortRuns(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		limit float64 // ms
+		short bool
+	}{
+		{"400 requests of 10 ms take 4 s, all within the limit", 5000, true},
+		{"a queue of five misses it", 50, false},
+	} {
+		found, err := Search(t.Context(), searchOf(10*ms, c.limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Good == nil || found.MaxThroughput == nil || found.Short != c.short {
+			t.Errorf("%s: short %v, rate %v, throughput %v", c.why, found.Short, *found.Good, *found.MaxThroughput)
+		}
+	}
+}
+
 func TestSearchFindsTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		service := time.Duration(rapid.IntRange(2, 100).Draw(t, "service ms")) * ms

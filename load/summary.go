@@ -49,8 +49,8 @@ type Summary struct {
 	// OutputThroughput is output tokens a second; in the steady window those
 	// whose chunks came in it.
 	OutputThroughput *float64 `json:"output_throughput"`
-	// Goodput is requests a second that met every limit, GoodShare their
-	// share, 0..1; nil without limits.
+	// Goodput is requests a second that met every limit on single requests,
+	// GoodShare their share, 0..1; nil without such limits.
 	Goodput   *float64 `json:"request_goodput"`
 	GoodShare *float64 `json:"goodput_share"`
 	// Concurrency is the number of open requests.
@@ -176,11 +176,11 @@ func (r *Result) summarize(w Window, changes []sweep, from, to time.Duration, li
 		s.SendRate = new(float64(sent) / s.Duration)
 		s.RequestThroughput = new(float64(ended) / s.Duration)
 		s.OutputThroughput = new(float64(streamed) / s.Duration)
-		if len(limits) > 0 {
+		if limits.Single() {
 			s.Goodput = new(float64(good) / s.Duration)
 		}
 	}
-	if n := s.Completed + s.Failed; n > 0 && len(limits) > 0 {
+	if n := s.Completed + s.Failed; n > 0 && limits.Single() {
 		s.GoodShare = new(float64(good) / float64(n))
 	}
 	s.Coalesced = r.coalesced(w, from, to)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ func (s *Server) completion(chat bool) http.HandlerFunc {
 func (s *Server) prepare(r *http.Request, chat bool, number uint64, arrival int64) (*sequence, error) {
 	struck, err := s.options.chooseFaults(number, r)
 	if err != nil {
-		return nil, &requestError{http.StatusBadRequest, err.Error()}
+		return nil, &requestError{status: http.StatusBadRequest, message: err.Error()}
 	}
 	text, err := readBody(r)
 	if err != nil {
@@ -51,15 +52,25 @@ func (s *Server) prepare(r *http.Request, chat bool, number uint64, arrival int6
 		return nil, err
 	}
 	q := &sequence{request: request, arrival: arrival, strikes: struck, role: s.options.Role, id: requestID(r, chat, number)}
-	q.keys = blockKeys(request.tokens, s.options.BlockSize)
 	q.limit, q.reason = s.options.answer(request)
+	q.keys = blockKeys(s.options.cacheable(request, q.limit), s.options.BlockSize)
 	q.texts = newTexts(s.options.Model, q.id, request, s.clock.wall(arrival))
 	return q, s.engine.fits(q)
 }
 
+// cacheable are the tokens of a request that a prefix cache may keep: a
+// simulated one also has those that are put out.
+func (o Options) cacheable(r *request, output int) []int64 {
+	if o.Simulation == nil {
+		return r.tokens
+	}
+	all := make([]int64, 0, len(r.tokens)+output)
+	return append(append(all, r.tokens...), slices.Repeat(o.Rule.tokens(tokenText), output)...)
+}
+
 // readBody reads a body of bounded length.
 func readBody(r *http.Request) ([]byte, error) {
-	tooLong := &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBody)}
+	tooLong := &requestError{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the body is longer than %d bytes", maxBody)}
 	if r.ContentLength > maxBody {
 		return nil, tooLong
 	}
@@ -92,11 +103,16 @@ func requestID(r *http.Request, chat bool, number uint64) string {
 // refuse answers a request that cannot be served.
 func (s *Server) refuse(w http.ResponseWriter, err error) {
 	s.refused.Add(1)
-	status := http.StatusBadRequest
+	answerError(w, err)
+}
+
+// answerError answers with a fault of a request.
+func answerError(w http.ResponseWriter, err error) {
+	status, param := http.StatusBadRequest, ""
 	if bad, ok := errors.AsType[*requestError](err); ok {
-		status = bad.status
+		status, param = bad.status, bad.param
 	}
-	writeError(w, status, err.Error())
+	writeError(w, status, param, err.Error())
 }
 
 // hold waits for the end of a stall of the server, and more. It is false if the
@@ -138,7 +154,7 @@ func (s *Server) before(w http.ResponseWriter, r *http.Request, q *sequence) boo
 		if f.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int((f.RetryAfter+time.Second-1)/time.Second)))
 		}
-		writeError(w, f.Code, "made to fail")
+		writeError(w, f.Code, "", "made to fail")
 		return false
 	}
 	return true
@@ -224,11 +240,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		tokens, err = s.options.Rule.promptTokens(b.Prompt)
 	}
 	if err != nil {
-		status := http.StatusBadRequest
-		if bad, ok := errors.AsType[*requestError](err); ok {
-			status = bad.status
-		}
-		writeError(w, status, err.Error())
+		answerError(w, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"count": len(tokens), "max_model_len": s.options.MaxModelLen, "tokens": tokens})

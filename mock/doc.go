@@ -48,8 +48,29 @@
 // computed. Tokens put out are not cached.
 //
 // /metrics has the names of vLLM 0.32. Not there is what the mock does not have:
-// steps of an engine (iteration_tokens_total), and the use of a cache without
-// limit. Counters are up to date before a client sees the end of its answer.
+// steps of an engine (iteration_tokens_total) without a simulation, and the use
+// of a cache without limit. Counters are up to date before a client sees the end
+// of its answer.
+//
+// # Simulation
+//
+// With [Options.Simulation] the server is an engine in real time: package sim
+// decides each step as a release of vLLM does, a timer says how long it takes,
+// and the tokens of a step go out at its end, which is their due time. Steps
+// follow from steps, never from when something was written, so that the same
+// entries into the queue give the same due times to the nanosecond; /truth tells
+// entered_ns of every request. Equal beginnings of prompts, and of answers, share
+// blocks as vLLM's chained hashes do. The field priority of a request counts,
+// a prompt that is too long is refused in vLLM's words, and a client that goes
+// takes its request out of the scheduler. /metrics and the log of steps
+// ([Simulation.IterationLog]) are those of the simulated engine; the log's
+// times are what the timer said.
+//
+// Faults strike what is sent, and the engine goes on: a stall holds all further
+// tokens of the stream back and lets them go together; server-stall also moves
+// the ends of steps.
+//
+// A simulation keeps some 50 bytes of every request that it ever had.
 //
 // # Faults
 //

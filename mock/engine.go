@@ -2,7 +2,6 @@ package mock
 
 import (
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -35,36 +34,44 @@ type sequence struct {
 	running  bool
 	over     bool
 
+	simulated simulatedPart
+
 	// The other half of an event, the pacer's, and how the answer ends with it.
 	rest    []byte
 	restEnd ending
 }
 
-// piece is one chunk of tokens.
-type piece struct {
-	due    int64
-	tokens int
-	upTo   int // tokens of the answer with it
+// engine decides what runs and when its tokens are due.
+type engine interface {
+	// fits refuses a request that could never run.
+	fits(s *sequence) error
+	// submit takes a request in, abort ends it since its client has gone.
+	submit(s *sequence)
+	abort(s *sequence)
+	// now is the state that /metrics tells; the books are locked.
+	now() state
+	// ledger is what was given to whom.
+	ledger() *books
+	// keep is called by the pacer when an appointment is due.
+	keep(a appointment)
 }
 
-// engine decides what runs and when its tokens are due.
-type engine struct {
-	options Options
-	clock   clock
-	pacer   *pacer
-
-	mu      sync.Mutex
+// timetable is the engine whose tokens are due at times that a [Timer] names.
+type timetable struct {
+	*books
 	kv      *kvCache
 	queue   []*sequence
 	running []*sequence // in the order of admission
 	tickets uint64
-	meters  meters
-	truths  truths
-	scratch []byte // the pacer's
 }
 
+// ledger is what was given to whom.
+func (e *timetable) ledger() *books { return e.books }
+
+var _ engine = (*timetable)(nil)
+
 // fits refuses a request that the cache could not hold alone.
-func (e *engine) fits(s *sequence) error {
+func (e *timetable) fits(s *sequence) error {
 	need := e.kv.blocksOf(s.request.promptTokens() + s.limit)
 	if e.kv.total != Unlimited && need > e.kv.total {
 		return refuse("the request needs %d KV blocks, and the cache has %d", need, e.kv.total)
@@ -73,7 +80,7 @@ func (e *engine) fits(s *sequence) error {
 }
 
 // submit puts a request in the queue.
-func (e *engine) submit(s *sequence) {
+func (e *timetable) submit(s *sequence) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.truth = e.truths.begin(s.id, s.arrival)
@@ -82,7 +89,7 @@ func (e *engine) submit(s *sequence) {
 }
 
 // admit lets waiting requests run as far as there is room.
-func (e *engine) admit(now int64) {
+func (e *timetable) admit(now int64) {
 	for len(e.queue) > 0 && (e.options.MaxNumSeqs == Unlimited || len(e.running) < e.options.MaxNumSeqs) {
 		s := e.queue[0]
 		prompt := s.request.promptTokens()
@@ -108,7 +115,7 @@ func (e *engine) admit(now int64) {
 }
 
 // plan makes the appointment for the next chunk of a request.
-func (e *engine) plan(s *sequence, at int64) {
+func (e *timetable) plan(s *sequence, at int64) {
 	if f, ok := s.strikes.within(Stall, s.sent+1, s.sent+e.options.TokensPerChunk); ok && !s.stalled {
 		s.stalled = true
 		at += int64(f.For)
@@ -120,7 +127,7 @@ func (e *engine) plan(s *sequence, at int64) {
 }
 
 // keep is called by the pacer when a chunk of a request is due.
-func (e *engine) keep(a appointment) {
+func (e *timetable) keep(a appointment) {
 	s := a.who
 	if s.rest != nil { // the other half of the event before
 		s.out.send(s.rest, s.restEnd)
@@ -143,18 +150,10 @@ func (e *engine) keep(a appointment) {
 	}
 }
 
-// batch is what is written at once.
-type batch struct {
-	emit   int64
-	first  int // the first of its tokens, from 1
-	pieces []piece
-	end    ending
-}
-
 // put advances a request by a chunk. ok is false where there is nothing to
 // write: the appointment is void, the request had to leave, or its chunk waits
 // for further ones.
-func (e *engine) put(a appointment) (b batch, ok bool) {
+func (e *timetable) put(a appointment) (b batch, ok bool) {
 	s := a.who
 	if s.over || s.ticket != a.ticket {
 		return batch{}, false
@@ -170,11 +169,7 @@ func (e *engine) put(a appointment) (b batch, ok bool) {
 		e.goOn(s)
 		return batch{}, false
 	}
-	b = batch{emit: e.clock.now(), first: s.pending[0].upTo - s.pending[0].tokens + 1, pieces: s.pending, end: end}
-	s.pending = s.pending[:0] // it is written before the next chunk is put
-	e.meters.put(s, b)
-	e.truths.put(s.truth, b)
-	s.last = b.emit
+	b = e.emit(s, end)
 	if end != open {
 		e.finish(s, b.emit)
 		return b, true
@@ -186,7 +181,7 @@ func (e *engine) put(a appointment) (b batch, ok bool) {
 }
 
 // goOn plans the next chunk of a request.
-func (e *engine) goOn(s *sequence) {
+func (e *timetable) goOn(s *sequence) {
 	if s.running {
 		load := Load{Prompt: s.request.promptTokens(), Cached: s.cached, Output: s.sent, Running: len(e.running)}
 		e.plan(s, s.due+int64(e.options.Timer.NextToken(load)))
@@ -195,7 +190,7 @@ func (e *engine) goOn(s *sequence) {
 
 // makeRoom gives a request blocks for so many tokens, and takes them from the
 // requests admitted last. It is false if that is the request itself.
-func (e *engine) makeRoom(s *sequence, tokens int) bool {
+func (e *timetable) makeRoom(s *sequence, tokens int) bool {
 	for !e.kv.grow(&s.kv, tokens) {
 		victim := e.running[len(e.running)-1]
 		e.leave(victim)
@@ -212,7 +207,7 @@ func (e *engine) makeRoom(s *sequence, tokens int) bool {
 }
 
 // leave takes a request out of the running ones.
-func (e *engine) leave(s *sequence) {
+func (e *timetable) leave(s *sequence) {
 	e.kv.release(&s.kv)
 	s.running = false
 	if i := slices.Index(e.running, s); i >= 0 {
@@ -221,7 +216,7 @@ func (e *engine) leave(s *sequence) {
 }
 
 // finish ends a request and lets others take its place.
-func (e *engine) finish(s *sequence, now int64) {
+func (e *timetable) finish(s *sequence, now int64) {
 	s.over = true
 	if s.running {
 		e.leave(s)
@@ -233,7 +228,7 @@ func (e *engine) finish(s *sequence, now int64) {
 }
 
 // abort ends a request whose client has gone.
-func (e *engine) abort(s *sequence) {
+func (e *timetable) abort(s *sequence) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !s.over {
@@ -260,4 +255,17 @@ func (s *sequence) endAt(first, last int) ending {
 		return cut
 	}
 	return done
+}
+
+// now is the state that /metrics tells.
+func (e *timetable) now() state {
+	m := &e.meters
+	now := state{
+		running: len(e.running), waiting: len(e.queue), blockSize: e.kv.blockSize, share: e.kv.share,
+		queries: m.queries, hits: m.hits, preemptions: m.preemptions,
+	}
+	if e.kv.total != Unlimited {
+		now.usage, now.blocks, now.cacheTokens = e.kv.usage(), e.kv.total, e.kv.total*e.kv.blockSize
+	}
+	return now
 }

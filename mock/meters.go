@@ -91,7 +91,7 @@ func (m *meters) finished(s *sequence, now int64) {
 		m.requestGap.seconds((now - s.first) / int64(s.sent-1))
 	}
 	m.endToEnd.seconds(now - s.arrival)
-	m.queue.seconds(s.admitted - s.arrival)
+	m.queue.seconds(s.admitted - max(s.arrival, s.simulated.entered))
 	m.inference.seconds(now - s.admitted)
 	m.prefill.seconds(s.first - s.admitted)
 	m.decode.seconds(now - s.first)

@@ -47,14 +47,18 @@ func (x *exposition) histogram(name, help string, h *histogram) {
 	x.sample(name+"_sum", "", h.sum)
 }
 
-// metrics is the body of /metrics.
-func (e *engine) metrics() []byte {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	x := &exposition{labels: `engine="0",model_name="` + e.options.Model + `"`}
-	e.writeGauges(x)
-	e.writeCounters(x)
-	m := &e.meters
+// metricsOf is the body of /metrics.
+func metricsOf(e engine) []byte {
+	k := e.ledger()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, m := e.now(), &k.meters
+	x := &exposition{labels: `engine="0",model_name="` + k.options.Model + `"`}
+	x.gauges(now)
+	x.counters(now, m)
+	if now.steps != nil {
+		x.histogram("iteration_tokens_total", "Tokens of a step: those put out, and prompts that end in it as far as they were not cached.", now.steps)
+	}
 	for _, h := range []struct {
 		name, help string
 		histogram  *histogram
@@ -80,36 +84,35 @@ func (e *engine) metrics() []byte {
 	return x.text.Bytes()
 }
 
-func (e *engine) writeGauges(x *exposition) {
-	waiting := float64(len(e.queue))
-	x.one("num_requests_running", "gauge", "Requests that run.", float64(len(e.running)))
+func (x *exposition) gauges(now state) {
+	waiting := float64(now.waiting)
+	x.one("num_requests_running", "gauge", "Requests that run.", float64(now.running))
 	x.one("num_requests_waiting", "gauge", "Requests that wait.", waiting)
 	x.family("num_requests_waiting_by_reason", "gauge", "Requests that wait, by why.")
 	x.sample("num_requests_waiting_by_reason", `reason="capacity"`, waiting)
 	x.sample("num_requests_waiting_by_reason", `reason="deferred"`, 0)
 	blocks, tokens := "None", "None"
-	if e.kv.total != Unlimited {
-		x.one("kv_cache_usage_perc", "gauge", "Used share of the KV cache, 0 to 1.", e.kv.usage())
-		blocks, tokens = strconv.Itoa(e.kv.total), strconv.Itoa(e.kv.total*e.kv.blockSize)
+	if now.blocks != Unlimited {
+		x.one("kv_cache_usage_perc", "gauge", "Used share of the KV cache, 0 to 1.", now.usage)
+		blocks, tokens = strconv.Itoa(now.blocks), strconv.Itoa(now.cacheTokens)
 	}
 	x.family("cache_config_info", "gauge", "The KV cache.")
 	caching := "True"
-	if !e.kv.share {
+	if !now.share {
 		caching = "False"
 	}
-	x.sample("cache_config_info", `block_size="`+strconv.Itoa(e.kv.blockSize)+`",enable_prefix_caching="`+caching+
+	x.sample("cache_config_info", `block_size="`+strconv.Itoa(now.blockSize)+`",enable_prefix_caching="`+caching+
 		`",kv_cache_size_tokens="`+tokens+`",num_gpu_blocks="`+blocks+`"`, 1)
 }
 
-func (e *engine) writeCounters(x *exposition) {
-	m := &e.meters
+func (x *exposition) counters(now state, m *meters) {
 	for _, c := range []struct {
 		name, help string
 		value      int64
 	}{
-		{"prefix_cache_queries_total", "Tokens looked up in the prefix cache.", m.queries},
-		{"prefix_cache_hits_total", "Tokens found in the prefix cache.", m.hits},
-		{"num_preemptions_total", "Preemptions.", m.preemptions},
+		{"prefix_cache_queries_total", "Tokens looked up in the prefix cache.", now.queries},
+		{"prefix_cache_hits_total", "Tokens found in the prefix cache.", now.hits},
+		{"num_preemptions_total", "Preemptions.", now.preemptions},
 		{"prompt_tokens_total", "Tokens of prompts.", m.prompt},
 		{"prompt_tokens_cached_total", "Tokens of prompts that were cached.", m.cached},
 		{"generation_tokens_total", "Tokens put out.", m.generated},

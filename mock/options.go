@@ -73,6 +73,10 @@ type Options struct {
 	// NoPrefixCache forgets prompts.
 	NoPrefixCache bool
 
+	// Simulation, if it is not nil, takes the place of Timer, MaxNumSeqs and
+	// KVBlocks, and brings its own MaxModelLen, BlockSize and prefix cache.
+	Simulation *Simulation
+
 	// Faults strike requests that bring no faults of their own.
 	Faults []Fault
 	// Seed decides which requests a fault with a share strikes.
@@ -93,6 +97,9 @@ func (o Options) withDefaults() Options {
 		if *value == 0 {
 			*value = otherwise
 		}
+	}
+	if o.Simulation != nil {
+		o = o.simulated()
 	}
 	fill(&o.TokensPerChunk, 1)
 	fill(&o.EventsPerWrite, 1)
@@ -160,6 +167,9 @@ func (o Options) Validate() error {
 	}
 	if strings.ContainsAny(o.Model, "\"\\\n\r") || !utf8.ValidString(o.Model) {
 		faults = append(faults, fmt.Errorf("model name %q: want plain text", o.Model))
+	}
+	if o.Simulation != nil {
+		faults = append(faults, o.checkSimulation())
 	}
 	for _, f := range o.Faults {
 		faults = append(faults, f.validate())

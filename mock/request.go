@@ -17,6 +17,7 @@ type request struct {
 	chat      bool
 	tokens    []int64
 	maxTokens int
+	priority  int
 	minTokens int
 	endless   bool // ignore_eos
 	stream    bool
@@ -37,6 +38,7 @@ type body struct {
 	MaxCompletionTokens *int            `json:"max_completion_tokens"`
 	MinTokens           int             `json:"min_tokens"`
 	IgnoreEOS           bool            `json:"ignore_eos"`
+	Priority            int32           `json:"priority"`
 	N                   *int            `json:"n"`
 	BestOf              *int            `json:"best_of"`
 	Stream              bool            `json:"stream"`
@@ -63,12 +65,13 @@ type message struct {
 type requestError struct {
 	status  int
 	message string
+	param   string // the parameter that is wrong, where it is told
 }
 
 func (e *requestError) Error() string { return e.message }
 
 func refuse(format string, args ...any) error {
-	return &requestError{400, fmt.Sprintf(format, args...)}
+	return &requestError{status: 400, message: fmt.Sprintf(format, args...)}
 }
 
 // parseRequest reads the body of a completion or a chat.
@@ -78,12 +81,12 @@ func (o Options) parseRequest(text []byte, chat bool) (*request, error) {
 		return nil, refuse("the body is no request: %v", err)
 	}
 	if b.Model != nil && *b.Model != o.Model {
-		return nil, &requestError{404, fmt.Sprintf("the model %.100q does not exist: this server has %q", *b.Model, o.Model)}
+		return nil, &requestError{status: 404, message: fmt.Sprintf("the model %.100q does not exist: this server has %q", *b.Model, o.Model)}
 	}
 	if b.N != nil && *b.N != 1 || b.BestOf != nil && *b.BestOf != 1 {
 		return nil, refuse("n and best_of must be 1: the mock gives one answer")
 	}
-	r := &request{chat: chat, minTokens: b.MinTokens, endless: b.IgnoreEOS, stream: b.Stream}
+	r := &request{chat: chat, minTokens: b.MinTokens, endless: b.IgnoreEOS, priority: int(b.Priority), stream: b.Stream}
 	if b.StreamOptions != nil {
 		if !b.Stream {
 			return nil, refuse("stream_options are for streams")
@@ -120,10 +123,24 @@ func (o Options) checkLengths(r *request) error {
 		return refuse("max_tokens is %d: want at least 1", r.maxTokens)
 	case r.minTokens < 0 || r.minTokens > r.maxTokens:
 		return refuse("min_tokens is %d: want 0 to max_tokens, which is %d", r.minTokens, r.maxTokens)
+	case r.maxTokens > o.MaxModelLen-len(r.tokens) && o.Simulation != nil:
+		return o.tooLong(r)
 	case r.maxTokens > o.MaxModelLen-len(r.tokens):
 		return refuse("the longest sequence is %d tokens: the prompt has %d and max_tokens is %d", o.MaxModelLen, len(r.tokens), r.maxTokens)
 	}
 	return nil
+}
+
+// tooLong refuses a request as vLLM does from 0.30 on. It cuts a prompt one
+// token after what fits beside max_tokens, and so tells a lower bound.
+func (o Options) tooLong(r *request) error {
+	const text = "This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains at least %d input tokens, " +
+		"for a total of at least %d tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=%d)"
+	least := max(0, min(len(r.tokens), o.MaxModelLen-r.maxTokens+1))
+	return &requestError{
+		status: 400, param: "input_tokens",
+		message: fmt.Sprintf(text, o.MaxModelLen, r.maxTokens, least, least+r.maxTokens, least),
+	}
 }
 
 // answer is the length of the answer in tokens and why it ends there.

@@ -22,7 +22,7 @@ import (
 type Server struct {
 	options Options
 	clock   clock
-	engine  *engine
+	engine  engine
 	routes  *http.ServeMux
 
 	requests atomic.Uint64
@@ -43,14 +43,35 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("set the mock up: %w", err)
 	}
 	o = o.withDefaults()
-	e := &engine{options: o, clock: newClock(), kv: newKVCache(o), meters: newMeters(), truths: truths{limit: o.TruthEmissions}}
+	k := &books{options: o, clock: newClock(), meters: newMeters(), truths: truths{limit: o.TruthEmissions}}
+	s := &Server{options: o, clock: k.clock, failed: make(chan struct{})}
 	var err error
-	if e.pacer, err = newPacer(e.clock, e.keep); err != nil {
+	if s.engine, err = s.newEngine(k); err == nil {
+		k.pacer, err = newPacer(k.clock, s.engine.keep)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("set the mock up: %w", err)
 	}
-	s := &Server{options: o, clock: e.clock, engine: e, failed: make(chan struct{})}
 	s.routes = s.newRoutes()
 	return s, nil
+}
+
+// newEngine makes the engine that the options ask for.
+func (s *Server) newEngine(k *books) (engine, error) {
+	if s.options.Simulation != nil {
+		return newSimulated(k, s.fail)
+	}
+	return &timetable{books: k, kv: newKVCache(s.options)}, nil
+}
+
+// fail tells that the server can serve no longer.
+func (s *Server) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault == nil {
+		s.fault = err
+		close(s.failed)
+	}
 }
 
 func (s *Server) newRoutes() *http.ServeMux {
@@ -63,7 +84,7 @@ func (s *Server) newRoutes() *http.ServeMux {
 		"GET /metrics":   s.metrics,
 		"GET /truth":     func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Truth()) },
 		"GET /version": func(w http.ResponseWriter, _ *http.Request) {
-			writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
+			writeJSON(w, http.StatusOK, map[string]string{"version": s.options.release()})
 		},
 		"GET /health": func(http.ResponseWriter, *http.Request) {},
 		"/ping":       func(http.ResponseWriter, *http.Request) {},
@@ -114,10 +135,7 @@ func (s *Server) Start(ctx context.Context) error {
 			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 		}
 		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.mu.Lock()
-			s.fault = fmt.Errorf("serve on %s: %w", listener.Addr(), err)
-			s.mu.Unlock()
-			close(s.failed)
+			s.fail(fmt.Errorf("serve on %s: %w", listener.Addr(), err))
 		}
 	})
 	s.stop = context.AfterFunc(ctx, func() { _ = server.Close() }) // Close reports
@@ -156,9 +174,10 @@ func (s *Server) Now() int64 { return s.clock.now() }
 
 // Truth lists what was sent to the last clients, in the order of their requests.
 func (s *Server) Truth() []Truth {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	return s.engine.truths.list()
+	k := s.engine.ledger()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.truths.list()
 }
 
 // Close ends the server with all open answers, and its pacing thread. A handler
@@ -172,7 +191,7 @@ func (s *Server) Close() error {
 		_ = server.Close() // connections that are gone are as good
 		s.serving.Wait()
 	}
-	s.engine.pacer.close()
+	s.engine.ledger().pacer.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fault
@@ -197,13 +216,14 @@ type Summary struct {
 
 // Summary is what the server has done so far.
 func (s *Server) Summary() Summary {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	m := &s.engine.meters
+	k := s.engine.ledger()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m := &k.meters
 	return Summary{
 		Requests: int64(s.requests.Load()), Refused: int64(s.refused.Load()),
 		Completed: m.reasons["length"] + m.reasons["stop"], Failed: m.reasons["error"], Aborted: m.reasons["abort"],
-		PromptTokens: m.prompt, CachedTokens: m.cached, OutputTokens: m.generated, Preemptions: m.preemptions,
+		PromptTokens: m.prompt, CachedTokens: m.cached, OutputTokens: m.generated, Preemptions: s.engine.now().preemptions,
 		Writes: int64(m.lateness.count), LateP50: m.lateness.quantile(0.5), LateP99: m.lateness.quantile(0.99), LateMax: time.Duration(m.lateness.max),
 	}
 }
@@ -216,7 +236,7 @@ func (s *Server) guard(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || subtle.ConstantTimeCompare([]byte(key), []byte(s.options.APIKey)) != 1 {
-			writeError(w, http.StatusUnauthorized, "the API key is missing or wrong")
+			writeError(w, http.StatusUnauthorized, "", "the API key is missing or wrong")
 			return
 		}
 		next(w, r)
@@ -239,7 +259,7 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(s.engine.metrics()) // a client that is gone wants none
+	_, _ = w.Write(metricsOf(s.engine)) // a client that is gone wants none
 }
 
 // writeJSON answers with a document; a client that is gone gets none.
@@ -249,9 +269,14 @@ func writeJSON(w http.ResponseWriter, status int, document any) {
 	_ = json.NewEncoder(w).Encode(document)
 }
 
-// writeError answers with an error as OpenAI's API words it.
-func writeError(w http.ResponseWriter, status int, message string) {
+// writeError answers with an error as OpenAI's API words it, of a parameter if
+// one is named.
+func writeError(w http.ResponseWriter, status int, param, message string) {
 	kind := "BadRequestError"
+	var named any
+	if param != "" {
+		named = param
+	}
 	switch {
 	case status == http.StatusUnauthorized:
 		kind = "AuthenticationError"
@@ -260,5 +285,5 @@ func writeError(w http.ResponseWriter, status int, message string) {
 	case status >= 500:
 		kind = "InternalServerError"
 	}
-	writeJSON(w, status, map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": status}})
+	writeJSON(w, status, map[string]any{"error": map[string]any{"message": message, "type": kind, "param": named, "code": status}})
 }

@@ -7,6 +7,9 @@ type Truth struct {
 	ID string `json:"id"`
 	// Arrival is when the request was there.
 	Arrival int64 `json:"arrival_ns"`
+	// Entered is when it entered the queue of a simulated engine, 0 without one:
+	// the next pass at that time or later sees it.
+	Entered int64 `json:"entered_ns,omitzero"`
 	// Emits are the times of the chunks with text, and Dues when they should have
 	// been.
 	Emits []int64 `json:"emits_ns"`

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,7 +79,7 @@ func (d *dockerDoor) sockets() []string {
 		if home != "" {
 			found = append(found, home+"/.local/share/containers/podman/machine/podman.sock")
 		}
-		return found
+		return different(found)
 	}
 	found := []string{"/var/run/docker.sock", "/run/docker.sock", run + "/docker.sock", user + "/docker.sock"}
 	if home != "" {
@@ -86,7 +87,18 @@ func (d *dockerDoor) sockets() []string {
 			found = append(found, filepath.Join(home, at))
 		}
 	}
-	return found
+	return different(found)
+}
+
+// different are the paths of a list without repetitions.
+func different(paths []string) []string {
+	var out []string
+	for _, path := range paths {
+		if !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	return out
 }
 
 // host is the service's address: of the variable, or of the first socket that

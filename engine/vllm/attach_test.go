@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,43 @@ func TestAttachDecided(t *testing.T) {
 	want := deploy.Config{Engine: "vllm", EngineVersion: "0.32.0", Model: "m", MaxModelLen: 2048, BlockSize: 128}
 	if diff := cmp.Diff(want, s.Facts().Deploy); diff != "" {
 		t.Errorf("deployment (-want +got):\n%s", diff)
+	}
+}
+
+// trip is a transport that is a function.
+type trip func(*http.Request) (*http.Response, error)
+
+func (t trip) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// TestAttachAccess: every request to a running server carries what its guard
+// wants, through the client that was given.
+func TestAttachAccess(t *testing.T) {
+	f := newFake()
+	f.slow = 0
+	url, log := f.attachable(t)
+	for _, c := range []struct {
+		why, key, want string
+		header         http.Header
+	}{
+		{"a key", "secret", "Bearer secret", http.Header{"X-Team": {"search"}}},
+		{"a header in place of the key", "secret", "Basic c2VjcmV0", http.Header{"X-Team": {"search"}, "Authorization": {"Basic c2VjcmV0"}}},
+		{"no key", "", "", http.Header{"X-Team": {"search"}}},
+	} {
+		asked := 0
+		client := &http.Client{Transport: trip(func(r *http.Request) (*http.Response, error) {
+			asked++
+			if got := r.Header.Get("Authorization"); got != c.want || r.Header.Get("X-Team") != "search" {
+				t.Errorf("%s: %s with %q and %q", c.why, r.URL.Path, got, r.Header.Get("X-Team"))
+			}
+			return http.DefaultTransport.RoundTrip(r)
+		})}
+		s, err := (&vllm.Server{URL: url, OpenLog: log.open, APIKey: c.key, Header: c.header, Client: client}).Start(t.Context(), f, engine.Setup{TaskTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatalf("%s: %v", c.why, err)
+		}
+		if err := s.Close(); err != nil || asked < 4 {
+			t.Errorf("%s: %v, %d requests", c.why, err, asked)
+		}
 	}
 }
 

@@ -242,7 +242,7 @@ func (s *benchSession) latency(ctx context.Context, task engine.Task, output int
 	case bounded.Err() != nil:
 		return run, &taskError{engine.FailureTimeout + "vllm bench latency did not end"}
 	case err != nil && outOfVocabulary.MatchString(log):
-		return run, &taskError{engine.FailureException + "vllm bench latency draws token ids up to 10000, and the model has fewer"}
+		return run, &taskError{engine.FailureException + fmt.Sprintf("vllm bench latency draws token ids up to %d, and the model has fewer", BenchVocabulary)}
 	case err != nil:
 		return run, refusal(log, err)
 	}
@@ -276,6 +276,10 @@ func latencyArgs(setup engine.Setup, l limits, t engine.StepTask, warmup, runs i
 	}
 	return append(args, engineArgs(setup, l)...)
 }
+
+// BenchVocabulary is the number of tokens that a model must know for vllm bench
+// latency, which draws those of its prompts below it.
+const BenchVocabulary = 10000
 
 // CommandLine is the run of a whole task.
 func (BenchLatency) CommandLine(setup engine.Setup, task engine.StepTask, warmup, runs int) []string {

@@ -28,6 +28,11 @@ type Server struct {
 	OpenLog func(ctx context.Context) (io.ReadCloser, error)
 	// APIKey is sent to a running server as bearer token.
 	APIKey string
+	// Header goes with every request to a running server; one of its own stands
+	// before the APIKey.
+	Header http.Header
+	// Client sends the requests to a running server; nil means one of its own.
+	Client *http.Client
 	// Port is where a started server listens. Default: any free one.
 	Port int
 }
@@ -282,8 +287,15 @@ func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Se
 		exited: make(chan struct{}), url: s.URL,
 	}
 	session.client.redactor = f.redactor
-	if s.APIKey != "" {
-		session.client.header = http.Header{"Authorization": {"Bearer " + s.APIKey}}
+	session.client.header = s.Header.Clone()
+	if s.APIKey != "" && s.Header.Get("Authorization") == "" {
+		if session.client.header == nil {
+			session.client.header = http.Header{}
+		}
+		session.client.header.Set("Authorization", "Bearer "+s.APIKey)
+	}
+	if s.Client != nil {
+		session.client.http = s.Client
 	}
 	go func() {
 		f.read(log)

@@ -231,11 +231,11 @@ func TestServerSplits(t *testing.T) {
 		// 1024 = 400 + 400 + 224; then two decode while 176 + 400 prompt tokens run.
 		want := []string{
 			// Six steps of the whole batch at contexts of 1602, 1606, … tokens.
-			"decode {Prefill:[] Decode:{Count:4 SumContext:1612} DecodeContexts:[]}",
-			"prefill {Prefill:[{Count:2 New:400 Context:0 Last:true} {Count:1 New:224 Context:0 Last:false}] Decode:{Count:0 SumContext:0} DecodeContexts:[]}",
-			"mixed {Prefill:[{Count:1 New:176 Context:224 Last:true} {Count:1 New:400 Context:0 Last:true}] Decode:{Count:2 SumContext:800} DecodeContexts:[]}",
+			"decode {Prefill:[] Decode:{Count:4 SumContext:1612 Shortest:0 Longest:0} DecodeContexts:[]}",
+			"prefill {Prefill:[{Count:2 New:400 Context:0 Last:true} {Count:1 New:224 Context:0 Last:false}] Decode:{Count:0 SumContext:0 Shortest:0 Longest:0} DecodeContexts:[]}",
+			"mixed {Prefill:[{Count:1 New:176 Context:224 Last:true} {Count:1 New:400 Context:0 Last:true}] Decode:{Count:2 SumContext:800 Shortest:0 Longest:0} DecodeContexts:[]}",
 		}
-		want = append(want, "decode {Prefill:[] Decode:{Count:2 SumContext:812} DecodeContexts:[]}")
+		want = append(want, "decode {Prefill:[] Decode:{Count:2 SumContext:812 Shortest:0 Longest:0} DecodeContexts:[]}")
 		if d := cmp.Diff(want, got); d != "" {
 			t.Error(d)
 		}

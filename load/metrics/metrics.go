@@ -15,6 +15,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -63,6 +64,9 @@ func (s Server) scrape(ctx context.Context) (*prom.Scrape, error) {
 	}
 	answer, err := client.Do(request)
 	if err != nil {
+		if told, ok := errors.AsType[*url.Error](err); ok {
+			err = told.Err // the address stands before it
+		}
 		return nil, fmt.Errorf("metrics of %s: %w", s.URL, err)
 	}
 	defer answer.Body.Close()
@@ -94,8 +98,13 @@ type Watcher struct {
 	turn     sync.Mutex // one reading at a time, so that they stand in order
 	mu       sync.Mutex
 	readings []reading
-	failed   int
-	err      error // of the first reading, or the last one that failed
+	failures []failures
+}
+
+// failures are readings that did not come, the last of them asked for at a time.
+type failures struct {
+	asked time.Time
+	n     int
 }
 
 // maxReadings bounds what is kept; every second reading is dropped when it is
@@ -141,7 +150,7 @@ func (w *Watcher) read(ctx context.Context) {
 	defer w.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil {
-			w.failed, w.err = w.failed+1, err
+			w.missed(asked)
 		}
 		return
 	}
@@ -153,6 +162,36 @@ func (w *Watcher) read(ctx context.Context) {
 		}
 		w.readings = half
 	}
+}
+
+// missed notes a reading that did not come. When the list is full, each two that
+// follow on another are put together. The lock is held.
+func (w *Watcher) missed(asked time.Time) {
+	w.failures = append(w.failures, failures{asked, 1})
+	if len(w.failures) <= maxReadings {
+		return
+	}
+	half := w.failures[:0]
+	for i := 0; i < len(w.failures); i += 2 {
+		both := w.failures[i]
+		if i+1 < len(w.failures) {
+			both = failures{w.failures[i+1].asked, both.n + w.failures[i+1].n}
+		}
+		half = append(half, both)
+	}
+	w.failures = half
+}
+
+// missedWithin is how many readings did not come that were asked for from one
+// time to another. The lock is held.
+func (w *Watcher) missedWithin(from, to time.Time) int {
+	n := 0
+	for _, f := range w.failures {
+		if !f.asked.Before(from) && !f.asked.After(to) {
+			n += f.n
+		}
+	}
+	return n
 }
 
 // Read takes a reading now, as at the begin of what is measured.

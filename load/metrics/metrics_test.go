@@ -24,7 +24,7 @@ func server(t *testing.T, requests *atomic.Int64, broken *atomic.Bool) *httptest
 		fmt.Fprintf(w, `# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0"} %d
 # TYPE vllm:kv_cache_usage_perc gauge
-vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:kv_cache_usage_perc{engine="0"} %g
 # TYPE vllm:prompt_tokens_total counter
 vllm:prompt_tokens_total{engine="0"} %d
 # TYPE vllm:prefix_cache_queries_total counter
@@ -37,7 +37,7 @@ vllm:request_success_total{engine="0",finished_reason="length"} %d
 vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf"} %d
 vllm:time_to_first_token_seconds_sum{engine="0"} %g
 vllm:time_to_first_token_seconds_count{engine="0"} %d
-`, n, 100*n, 100*n, 25*n, n, n, 0.05*float64(n), n)
+`, n, min(float64(n)/100, 1), 100*n, 100*n, 25*n, n, n, 0.05*float64(n), n)
 	}))
 	t.Cleanup(s.Close)
 	return s
@@ -67,7 +67,7 @@ func TestWindow(t *testing.T) {
 	if *got.Requests != 20 || *got.PromptTokens != 2000 || *got.PrefixHits != 500 || *got.HitRate != 0.25 {
 		t.Errorf("%g requests, %g prompt tokens, %g hits, rate %g: want 20, 2000, 500, 0.25", *got.Requests, *got.PromptTokens, *got.PrefixHits, *got.HitRate)
 	}
-	if *got.TTFT < 49.999 || *got.TTFT > 50.001 || got.Running.Max != 29 || got.KVUsage.Mean != 0.25 || got.Preemptions != nil || got.Engine != "vllm" {
+	if *got.TTFT < 49.999 || *got.TTFT > 50.001 || got.Running.Max != 29 || got.KVUsage.Max != 0.29 || got.Preemptions != nil || got.Engine != "vllm" {
 		t.Errorf("%+v", got)
 	}
 	if got, ok := w.Within(begin.Add(-time.Hour), time.Now()); !ok || *got.Requests != 22 || got.Readings != 4 {
@@ -76,7 +76,7 @@ func TestWindow(t *testing.T) {
 	if got, ok := w.Within(begin, end); ok { // one reading lies between
 		t.Errorf("a window of one reading: %+v", got)
 	}
-	if now := w.Latest(begin); *now.Running != 29 || now.Waiting != nil || *now.KVUsage != 0.25 || *now.HitRate != 0.25 {
+	if now := w.Latest(begin); *now.Running != 29 || now.Waiting != nil || *now.KVUsage != 0.29 || *now.HitRate != 0.25 {
 		t.Errorf("the last reading: %+v", now)
 	}
 	if now := w.Latest(time.Now().Add(time.Hour)); *now.Running != 29 || now.HitRate != nil {
@@ -109,6 +109,56 @@ func TestNoMetrics(t *testing.T) {
 	w.Stop()
 	if got, ok := w.Between(time.Now().Add(-time.Hour), time.Now()); !ok || got.Failed != 1 {
 		t.Errorf("%+v, %v: want one reading that did not come", got, ok)
+	}
+}
+
+// TestFailedReadings: a window counts the readings that did not come in it, and
+// not those of the whole watch.
+func TestFailedReadings(t *testing.T) {
+	var requests atomic.Int64
+	var broken atomic.Bool
+	s := server(t, &requests, &broken)
+	w, err := metrics.Watch(t.Context(), metrics.Server{URL: s.URL}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(times int, fails bool) {
+		broken.Store(fails)
+		for range times {
+			w.Read(t.Context())
+		}
+	}
+	read(3, true) // the warm-up
+	read(1, false)
+	begin := time.Now()
+	read(1, false)
+	read(2, true)
+	read(1, false)
+	middle := time.Now()
+	read(4, true)
+	end := time.Now()
+	broken.Store(false)
+	w.Stop()
+	for _, c := range []struct {
+		why      string
+		window   func(from, to time.Time) (metrics.Window, bool)
+		from, to time.Time
+		want     int
+	}{
+		{"from the reading before the begin to the one after the middle, which comes after the last failures", w.Between, begin, middle, 2 + 4},
+		{"from the reading before the begin to the last one", w.Between, begin, end, 2 + 4},
+		{"up to the middle", w.Within, begin, middle, 2},
+		{"up to the end, where nothing was read any more", w.Within, begin, end, 2 + 4},
+		{"the whole watch", w.Between, begin.Add(-time.Hour), time.Now(), 3 + 2 + 4},
+	} {
+		if got, ok := c.window(c.from, c.to); !ok || got.Failed != c.want {
+			t.Errorf("%s: %d failed readings, %v: want %d", c.why, got.Failed, ok, c.want)
+		}
+	}
+	w.Forget()
+	w.Read(t.Context())
+	if got, ok := w.Between(begin, time.Now()); !ok || got.Failed != 0 {
+		t.Errorf("after all was forgotten: %d failed readings, %v", got.Failed, ok)
 	}
 }
 

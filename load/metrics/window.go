@@ -29,7 +29,11 @@ func (w *Watcher) Between(from, to time.Time) (Window, bool) {
 			break
 		}
 	}
-	return w.window(first, last)
+	out, ok := w.window(first, last)
+	if ok {
+		out.Failed = w.missedWithin(w.readings[first].asked, w.readings[last].at)
+	}
+	return out, ok
 }
 
 // Within is what happened between the first reading and the last that were made
@@ -44,7 +48,11 @@ func (w *Watcher) Within(from, to time.Time) (Window, bool) {
 			first, last = min(first, i), i
 		}
 	}
-	return w.window(first, last)
+	out, ok := w.window(first, last)
+	if ok {
+		out.Failed = w.missedWithin(from, to)
+	}
+	return out, ok
 }
 
 // window is the stretch from one reading to another; ok is false where the
@@ -64,7 +72,7 @@ func (w *Watcher) counters(first, last int) (Window, bool) {
 	}
 	begin, end := w.readings[first], w.readings[last]
 	difference, warnings := end.scrape.Since(begin.scrape)
-	out := Window{Engine: end.scrape.Engine(), Seconds: end.at.Sub(begin.at).Seconds(), Readings: last - first + 1, Failed: w.failed}
+	out := Window{Engine: end.scrape.Engine(), Seconds: end.at.Sub(begin.at).Seconds(), Readings: last - first + 1}
 	for _, warning := range warnings {
 		out.Warnings = append(out.Warnings, warning.Error())
 	}
@@ -279,11 +287,12 @@ func (w *Watcher) PromptTokens() uint64 {
 	return uint64(*said.PromptTokens)
 }
 
-// Forget drops all readings but the last one.
+// Forget drops all readings but the last one, and what is known of those that did
+// not come.
 func (w *Watcher) Forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.readings = slices.Clone(w.readings[len(w.readings)-1:])
+	w.readings, w.failures = slices.Clone(w.readings[len(w.readings)-1:]), nil
 }
 
 // Idle reports whether the server had no request running or waiting at the last

@@ -97,7 +97,8 @@ func better(a, b *profile.Memory) bool {
 // Breakdown splits the peak. What the engine states has high confidence, what
 // the architecture implies medium; a framework overhead that nobody states is
 // what was in use before loading, or else the remainder, with low confidence.
-// Activations of a larger step than this run's are what the other parts leave.
+// Activations of a larger step than this run's are what the other parts leave,
+// and so is a reading of which the process gave some back.
 // Of a KV cache in the host's memory only what was touched counts.
 func (o *Observation) Breakdown(expected Expected) Breakdown {
 	devices := max(o.Facts.Deploy.WithDefaults().Devices(), 1)
@@ -113,6 +114,7 @@ func (o *Observation) Breakdown(expected Expected) Breakdown {
 	b.overhead(o, said, weights)
 	b.loading(o, weights)
 	b.yield(o)
+	b.giveBack(o)
 	b.rounded(o.net())
 	if expected.Note != "" {
 		b.Notes = append(b.Notes, expected.Note)
@@ -175,6 +177,30 @@ func (b *Breakdown) yield(o *Observation) {
 	p.Note = memprofile.Text(fmt.Sprintf("what the other parts leave of the increase; %s %s for the largest step, which this run did not take", who, *p.Bytes))
 	rest := *p.Bytes - over
 	p.Bytes, p.RoundingBytes, p.Confidence, p.Source = &rest, nil, memprofile.Medium, "remainder"
+}
+
+// giveBack takes a framework overhead that was read before the weights were
+// loaded for what the other parts leave, where all of them exceed the increase
+// and the engine itself states the weights: of what a process on a CPU held
+// then, it gave some back before the peak.
+func (b *Breakdown) giveBack(o *Observation) {
+	p, net := b.find(memprofile.PartOverhead), o.net()
+	if net == nil || p.Bytes == nil || o.Started == nil || p.Source != memprofile.Text(o.Started.Marker) ||
+		!o.ruler.byProcess || b.find(memprofile.PartWeights).Confidence != memprofile.High {
+		return
+	}
+	over, rounded := b.sum()-unit.Bytes(*net), unit.Bytes(0)
+	for _, part := range b.Parts {
+		if part.RoundingBytes != nil { // a reading of a process has none
+			rounded += *part.RoundingBytes
+		}
+	}
+	if over <= rounded || over > *p.Bytes {
+		return
+	}
+	p.Note = memprofile.Text(fmt.Sprintf("what the other parts leave of the increase; of the %s that were read before the weights were loaded, some was given back", *p.Bytes))
+	rest := *p.Bytes - over
+	p.Bytes, p.RoundingBytes, p.Confidence, p.Source = &rest, nil, memprofile.Low, "remainder"
 }
 
 // rounded says so where the parts exceed the increase by no more than the digits

@@ -29,16 +29,7 @@ type Expected struct {
 // Expect computes what the architecture of a model implies for a task. A
 // deployment that cannot be laid out is an error.
 func Expect(m *catalog.Model, d deploy.Config, task engine.StepTask) (Expected, error) {
-	// Sizes do not depend on what the device is: any that knows all formats
-	// and can be joined will do.
-	device := &catalog.Device{
-		Name: "any device", Memory: catalog.Quantity{Value: math.MaxInt32}, Bandwidth: catalog.Quantity{Value: 1},
-		PCIe: catalog.Quantity{Value: 1}, InterNode: catalog.Quantity{Value: 1}, Peaks: map[catalog.DType]catalog.Quantity{},
-	}
-	for _, t := range catalog.DTypes() {
-		device.Peaks[t] = catalog.Quantity{Value: 1}
-	}
-	est, err := cost.New(m, device, d, cost.Settings{NoReserve: true})
+	est, err := cost.New(m, cost.AnyDevice(), d, cost.Settings{NoReserve: true})
 	if err != nil {
 		return Expected{}, fmt.Errorf("expect the memory of %s: %w", m.Name, err)
 	}

@@ -70,7 +70,7 @@ type Sampling struct {
 // FindSampler picks the way to read memory at a place. Without a name it takes
 // the first that answers: NVIDIA's library, nvidia-smi, AMD's driver, and for
 // engines on a CPU, or where there is no other device, the processes' own
-// memory.
+// memory. Of a place that cannot be used the error is the place's.
 func FindSampler(ctx context.Context, place engine.Place, w Wanted) (Sampling, error) {
 	host := HostOf(place)
 	candidates := []struct {
@@ -111,6 +111,9 @@ func FindSampler(ctx context.Context, place engine.Place, w Wanted) (Sampling, e
 		if ctx.Err() != nil {
 			return Sampling{}, ctx.Err()
 		}
+		if gone := placeFault(host, err); gone != nil {
+			return Sampling{}, gone
+		}
 		var wrong *visibleError
 		if name != SamplerAuto || errors.As(err, &wrong) {
 			return Sampling{}, &SamplerError{c.name, err}
@@ -121,6 +124,21 @@ func FindSampler(ctx context.Context, place engine.Place, w Wanted) (Sampling, e
 		return Sampling{}, fmt.Errorf("unknown sampler %q: want one of %s, or a file with a recording", name, strings.Join(Samplers(), ", "))
 	}
 	return Sampling{}, &SamplerError{SamplerAuto, errors.New(strings.Join(tried, "; "))}
+}
+
+// placeFault is why nothing can be read at a place, whatever would read it: it
+// is not there, or does not answer. Nil where another sampler may.
+func placeFault(host gpu.Host, err error) error {
+	var unusable *engine.UnusableError
+	if host == gpu.Local() || !errors.As(err, &unusable) {
+		return nil
+	}
+	switch unusable.Problem {
+	case engine.PlaceMissing, engine.PlaceStopped, engine.ServiceUnreachable, engine.PermissionDenied:
+		return unusable
+	case engine.ProgramMissing, engine.EngineMissing:
+	}
+	return nil
 }
 
 // Play takes the readings of a recording in place of a sampler's; of its

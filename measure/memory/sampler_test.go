@@ -184,6 +184,41 @@ func TestFindSampler(t *testing.T) {
 	}
 }
 
+// goneHost is a place at which nothing can be started.
+type goneHost struct {
+	host
+	problem engine.Problem
+}
+
+func (h *goneHost) Start(_ context.Context, cmd engine.Command) (engine.Process, error) {
+	h.started = append(h.started, cmd.Argv[0])
+	return nil, &engine.UnusableError{Problem: h.problem, What: "container h"}
+}
+
+// TestPlaceIsGone: where the place itself cannot be used no further sampler is
+// asked, and the error says of the place what it would say to an engine.
+func TestPlaceIsGone(t *testing.T) {
+	for _, problem := range []engine.Problem{engine.PlaceMissing, engine.PlaceStopped, engine.ServiceUnreachable, engine.PermissionDenied} {
+		for _, sampler := range memory.Samplers() {
+			if sampler == memory.SamplerNone || sampler == memory.SamplerNVML {
+				continue
+			}
+			h := &goneHost{problem: problem}
+			_, err := memory.FindSampler(t.Context(), h, memory.Wanted{Sampler: sampler, Mark: "M=1"})
+			if want := fmt.Sprintf("container h: %s", problem); err == nil || err.Error() != want || engine.Unusable(err) != problem {
+				t.Errorf("%s: error %v, want %q", sampler, err, want)
+			}
+			if sampler == memory.SamplerAuto && slices.Contains(h.started, "sh") {
+				t.Errorf("after nvidia-smi others were asked: %q", h.started)
+			}
+		}
+	}
+	h := &goneHost{problem: engine.ProgramMissing}
+	if _, err := memory.FindSampler(t.Context(), h, memory.Wanted{Mark: "M=1"}); err == nil || len(h.started) < 3 {
+		t.Errorf("a program that is missing: %v after %q, want all to be tried", err, h.started)
+	}
+}
+
 // TestPlay: of a recording the engine's devices count, as of a machine.
 func TestPlay(t *testing.T) {
 	recording := func() *gpu.Recorded {

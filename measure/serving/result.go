@@ -66,6 +66,10 @@ type Side struct {
 	// budget there are no shares.
 	Steps                 []engine.ServedStep
 	Efficiency, BudgetUse []float64
+	// Pure are, of decodes beside prefills, the steps of the same runs in which
+	// all of them decoded and no prompt was computed: before the prefills come,
+	// between them and after them. They are no steps of the measured part.
+	Pure []engine.ServedStep
 }
 
 // Mean is the mean latency in seconds; NaN without any.
@@ -139,6 +143,13 @@ func (r *Result) addSteps(s *Side, run *Run) {
 	steps := run.Steps
 	if len(run.Prefill) == 0 {
 		steps = together(steps, len(run.Decode))
+	}
+	if s.Type == profile.Decode && len(run.Prefill) > 0 {
+		for _, step := range together(steps, len(run.Decode)) {
+			if t := step.Totals; t.PrefillTokens == 0 && t.DecodeRequests == len(run.Decode) {
+				s.Pure = append(s.Pure, step)
+			}
+		}
 	}
 	// Prompts of the decodes themselves come first.
 	before := len(run.Decode) * r.Cell.NewTokens
@@ -273,6 +284,9 @@ func (r *Result) missing(o *Options) {
 		add("steps and batch efficiency", "the server's log told of no step")
 	case o.Budget == 0:
 		add("batch efficiency", "the server's budget is not known: --max-num-batched-tokens says it")
+	}
+	if stepped && r.Mixed != nil && len(r.Side(r.Mixed, profile.Decode).Pure) == 0 {
+		add("time of steps that only decode", "in no step of the mixed runs did all decodes run without a prompt: more steps (--num-steps) come before the prompts")
 	}
 	switch d := r.Measured().Devices(); {
 	case o.Source == nil:

@@ -298,8 +298,30 @@ func TestSteps(t *testing.T) {
 	r = measure(t, e, serving.Cell{Type: profile.Mixed, NewTokens: 16, BlockSize: 16, Requests: 2})
 	if prefill, decode := r.Side(r.Mixed, profile.Prefill), r.Side(r.Mixed, profile.Decode); len(prefill.Steps) != 3 || prefill.Steps[0] != step(2, 32, 2) || len(decode.Steps) != 3 || decode.Efficiency[0] != 1 {
 		t.Errorf("steps of the prefills %+v, of the decodes %+v", prefill.Steps, decode.Steps)
+	} else if len(prefill.Pure) != 0 || !slices.Equal(decode.Pure, []engine.ServedStep{step(0, 0, 2), step(0, 0, 2), step(0, 0, 2), step(0, 0, 2), step(0, 0, 2), step(0, 0, 2)}) {
+		t.Errorf("steps that only decode: %+v, want two of each run", decode.Pure)
+	}
+	if got := names(r); strings.Contains(got, "only decode") {
+		t.Errorf("not measured: %s", got)
+	}
+	if alone := r.Side(r.Decode, profile.Decode); len(alone.Pure) != 0 {
+		t.Errorf("decodes alone are measured as a whole: %+v", alone.Pure)
 	}
 	if alone := r.Side(r.Decode, profile.Decode); len(alone.Steps) != 9 || alone.Steps[0] != step(0, 0, 2) || alone.Efficiency[0] != 1 || alone.BudgetUse[0] != 2./128 {
 		t.Errorf("steps of decodes alone: %+v", alone.Steps)
+	}
+
+	// A log in which a prompt is in every step that decodes, and one that is not
+	// there.
+	always := open(t, mock.Options{Timer: mock.Timing{First: 20 * ms, Gap: 3 * ms}}, func(o *serving.Options) {
+		o.Budget, o.Log = 128, scripted{step(2, 32, 0), step(1, 16, 2), step(1, 16, 2)}
+	})
+	r = measure(t, always, serving.Cell{Type: profile.Mixed, NewTokens: 16, BlockSize: 16, Requests: 2})
+	if got := names(r); len(r.Side(r.Mixed, profile.Decode).Pure) != 0 || !strings.Contains(got, "steps that only decode") {
+		t.Errorf("not measured: %s", got)
+	}
+	r = measure(t, open(t, mock.Options{Timer: mock.Timing{First: 20 * ms, Gap: 3 * ms}}, nil), serving.Cell{Type: profile.Mixed, NewTokens: 16, BlockSize: 16, Requests: 2})
+	if got := names(r); !strings.Contains(got, "steps and batch efficiency") || strings.Contains(got, "only decode") {
+		t.Errorf("without a log its absence is the reason: %s", got)
 	}
 }
