@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/settings"
 )
 
 // Parse reads a file. Name stands in its faults and warnings. All faults come
@@ -23,13 +24,12 @@ import (
 func Parse(name string, text []byte) (*File, []Warning, error) {
 	r := reader{file: name, ignored: map[string]*ignored{}, hidden: map[int]bool{}}
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
-	if err := checkText(text); err != nil {
+	if err := settings.Check(text); err != nil {
 		return nil, nil, &FileError{Faults: []*LineError{{File: name, Text: err.Error()}}}
 	}
 	r.lines = strings.Split(string(text), "\n")
-	body, bad := parseYAML(text)
-	if bad != nil {
-		r.fault(bad.at, bad.text, bad.advice)
+	if body, at, fault := settings.Body(text); fault != "" {
+		r.fault(at, fault, "")
 	} else {
 		r.document(body)
 	}
@@ -103,16 +103,16 @@ func (r *reader) document(body ast.Node) {
 	if r.references(body) {
 		return
 	}
-	top, ok := pairs(body)
+	top, ok := settings.Pairs(body)
 	if !ok {
-		r.fault(start(body), "want a mapping with models, got "+describe(body), "")
+		r.fault(settings.Start(body), "want a mapping with models, got "+settings.Describe(body), "")
 		return
 	}
 	known := map[string]ast.Node{}
 	for _, f := range top {
-		switch name := keyOf(f); {
+		switch name := settings.KeyOf(f); {
 		case name != "models" && name != "defaults":
-			r.fault(f.Key.GetToken(), fmt.Sprintf("unknown field %q", clip(name)), "a file has models and, if need be, defaults")
+			r.fault(f.Key.GetToken(), fmt.Sprintf("unknown field %q", settings.Clip(name)), "a file has models and, if need be, defaults")
 		case known[name] != nil:
 			r.fault(f.Key.GetToken(), name+" stands twice", "")
 		default:
@@ -126,10 +126,10 @@ func (r *reader) document(body ast.Node) {
 	list, isList := known["models"].(*ast.SequenceNode)
 	switch {
 	case known["models"] == nil && len(r.faults) == 0:
-		r.fault(start(body), "there is no field models", "")
+		r.fault(settings.Start(body), "there is no field models", "")
 	case known["models"] == nil:
 	case !isList || len(list.Values) == 0:
-		r.fault(start(known["models"]), "models: want a list of at least one model, got "+cmp.Or(emptyList(isList), describe(known["models"])), "")
+		r.fault(settings.Start(known["models"]), "models: want a list of at least one model, got "+cmp.Or(emptyList(isList), settings.Describe(known["models"])), "")
 	default:
 		for i, node := range list.Values {
 			r.model(i, node, base)
@@ -171,15 +171,15 @@ type entry struct {
 
 // entry reads fields over base. ok is false where node has none.
 func (r *reader) entry(node ast.Node, base entry, where string) (e entry, ok bool) {
-	given, ok := pairs(node)
+	given, ok := settings.Pairs(node)
 	if !ok {
-		r.fault(start(node), fmt.Sprintf("%s: want a mapping, got %s", where, describe(node)), "")
+		r.fault(settings.Start(node), fmt.Sprintf("%s: want a mapping, got %s", where, settings.Describe(node)), "")
 		return base, false
 	}
 	e = entry{model: base.model, given: maps.Clone(base.given)}
 	own := map[string]bool{}
 	for _, f := range given {
-		name, at := keyOf(f), f.Key.GetToken()
+		name, at := settings.KeyOf(f), f.Key.GetToken()
 		if own[name] {
 			r.fault(at, name+" stands twice", "")
 			continue
@@ -189,7 +189,7 @@ func (r *reader) entry(node ast.Node, base entry, where string) (e entry, ok boo
 	}
 	for _, pair := range [][2]string{{"model_id", "hf_model_id"}, {"cuda_graphs", "enforce_eager"}} {
 		if one, other := e.given[pair[0]], e.given[pair[1]]; own[pair[0]] && own[pair[1]] && one != nil && other != nil {
-			r.fault(start(other), pair[0]+" and "+pair[1]+": give one of them", "")
+			r.fault(settings.Start(other), pair[0]+" and "+pair[1]+": give one of them", "")
 		}
 	}
 	// A container of the entry's own wins over a shared place, and vice versa.
@@ -199,7 +199,7 @@ func (r *reader) entry(node ast.Node, base entry, where string) (e entry, ok boo
 	case own["place"] && !own["container_name"]:
 		e.model.Cell.ContainerName = ""
 	}
-	e.model.Line = start(node).Position.Line
+	e.model.Line = settings.Start(node).Position.Line
 	return e, true
 }
 
@@ -222,7 +222,7 @@ func (r *reader) field(e *entry, name string, f *ast.MappingValueNode, where str
 		if alike(name, nearest) {
 			e.meant = append(e.meant, nearest)
 		}
-		r.fault(at, fmt.Sprintf("unknown field %q", clip(name)), "nearest known: "+nearest)
+		r.fault(at, fmt.Sprintf("unknown field %q", settings.Clip(name)), "nearest known: "+nearest)
 	case where == "defaults" && !shared(name):
 		r.fault(at, name+": each model has its own", "")
 	case f.Value.Type() == ast.NullType: // as if it were not there
@@ -250,7 +250,7 @@ func (r *reader) model(i int, node ast.Node, base entry) {
 	r.missing(&e, node, where)
 	for _, name := range []string{"model_id", "hf_model_id", "container_name", "place"} {
 		if given, ok := e.given[name].(*ast.StringNode); ok && strings.TrimSpace(given.Value) == "" {
-			r.fault(start(given), name+": it is empty", "")
+			r.fault(settings.Start(given), name+": it is empty", "")
 		}
 	}
 	e.model.Cell.settle()
@@ -265,13 +265,15 @@ func (r *reader) model(i int, node ast.Node, base entry) {
 		r.warn(e.at(p, node), p.field+": "+p.text)
 	}
 	r.models = append(r.models, e.model)
-	r.heads = append(r.heads, start(node))
+	r.heads = append(r.heads, settings.Start(node))
 }
 
 // missing reports the required fields that an entry does not have.
 func (r *reader) missing(e *entry, node ast.Node, where string) {
 	has := func(name string) bool { return e.given[name] != nil || slices.Contains(e.meant, name) }
-	lack := func(name, advice string) { r.fault(start(node), fmt.Sprintf("%s: %s is missing", where, name), advice) }
+	lack := func(name, advice string) {
+		r.fault(settings.Start(node), fmt.Sprintf("%s: %s is missing", where, name), advice)
+	}
 	if !has("model_id") && !has("hf_model_id") {
 		lack("model_id", "")
 	}
@@ -279,7 +281,7 @@ func (r *reader) missing(e *entry, node ast.Node, where string) {
 		lack("container_name", "name a running container, or write place: local")
 	}
 	if e.old && !has("input_lengths") && !has("output_lengths") {
-		r.warn(start(node), where+": no input_lengths and no output_lengths: it is of the older form with prompts and max_tokens, and makes no cells")
+		r.warn(settings.Start(node), where+": no input_lengths and no output_lengths: it is of the older form with prompts and max_tokens, and makes no cells")
 	} else {
 		for _, name := range []string{"input_lengths", "output_lengths"} {
 			if !has(name) {
@@ -300,12 +302,12 @@ func (e *entry) at(p problem, node ast.Node) *token.Token {
 	}
 	value := e.given[name]
 	if value == nil {
-		return start(node)
+		return settings.Start(node)
 	}
 	if list, ok := value.(*ast.SequenceNode); ok && p.index >= 0 && p.index < len(list.Values) {
-		return start(list.Values[p.index])
+		return settings.Start(list.Values[p.index])
 	}
-	return start(value)
+	return settings.Start(value)
 }
 
 // repeats reports too many cells and cells that stand in the file twice.

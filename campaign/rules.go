@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/deploy"
+	"github.com/llmprof/llmprof/settings"
 )
 
 // maxCells bounds the cells of one file.
@@ -99,9 +101,9 @@ func (c Cell) problems() []problem {
 		case v == "" && required:
 			add(field, "it is empty", "")
 		case strings.HasPrefix(v, "-"):
-			add(field, fmt.Sprintf("%q begins with a dash and would be taken for an option", clip(v)), "")
-		case len(v) > 1024 || strings.ContainsFunc(v, func(r rune) bool { return !printable(r) }):
-			add(field, fmt.Sprintf("%q is too long or holds what cannot be printed", clip(v)), "")
+			add(field, fmt.Sprintf("%q begins with a dash and would be taken for an option", settings.Clip(v)), "")
+		case len(v) > 1024 || strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }):
+			add(field, fmt.Sprintf("%q is too long or holds what cannot be printed", settings.Clip(v)), "")
 		}
 	}
 	word("model_id", c.ModelID, false)
@@ -119,10 +121,10 @@ func (c Cell) problems() []problem {
 		add(field, why, advice)
 	}
 	if !slices.Contains(dtypes(), c.DType) {
-		add("dtype", fmt.Sprintf("unknown format %q", clip(c.DType)), "known formats: "+strings.Join(dtypes(), ", "))
+		add("dtype", fmt.Sprintf("unknown format %q", settings.Clip(c.DType)), "known formats: "+strings.Join(dtypes(), ", "))
 	}
 	if v := c.KVCacheDType; v != "" && !slices.Contains(cacheDTypes(), v) {
-		add("kv_cache_dtype", fmt.Sprintf("unknown format %q", clip(v)),
+		add("kv_cache_dtype", fmt.Sprintf("unknown format %q", settings.Clip(v)),
 			fmt.Sprintf("nearest known: %s; known formats: %s", catalog.Nearest(v, cacheDTypes(), 1)[0], strings.Join(cacheDTypes(), ", ")))
 	}
 	for _, id := range c.GPUIDs {
@@ -238,11 +240,11 @@ func placeFault(c Cell) (why, advice string) {
 	kind, name, _ := strings.Cut(c.Place, ":")
 	switch {
 	case !slices.Contains([]string{"docker", "podman", "kubectl", "ssh"}, kind):
-		return fmt.Sprintf("%q is no place", clip(c.Place)), forms
-	case name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return r == ' ' || !printable(r) }):
-		return fmt.Sprintf("%q names nothing that can be reached", clip(name)), forms
+		return fmt.Sprintf("%q is no place", settings.Clip(c.Place)), forms
+	case name == "" || strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }):
+		return fmt.Sprintf("%q names nothing that can be reached", settings.Clip(name)), forms
 	case (kind == "docker" || kind == "podman") && strings.ContainsAny(name, "/:@"):
-		return fmt.Sprintf("%q is not the name of a container", clip(name)), "container_name is that of a running container, not of its image; for another place write place: " + clip(name)
+		return fmt.Sprintf("%q is not the name of a container", settings.Clip(name)), "container_name is that of a running container, not of its image; for another place write place: " + settings.Clip(name)
 	}
 	return "", ""
 }
@@ -255,5 +257,5 @@ func (m *Model) doubts() []problem {
 		return nil
 	}
 	nearest := catalog.Nearest(q, deploy.WeightFormats(), 3)
-	return []problem{{field: "quantization", index: -1, text: fmt.Sprintf("%q is passed on to the engine as it is; no memory is predicted (nearest known: %s)", clip(q), strings.Join(nearest, ", "))}}
+	return []problem{{field: "quantization", index: -1, text: fmt.Sprintf("%q is passed on to the engine as it is; no memory is predicted (nearest known: %s)", settings.Clip(q), strings.Join(nearest, ", "))}}
 }

@@ -91,9 +91,11 @@ type Options struct {
 	Reset  []store.State
 	Extend []Cell
 	// Settings are what beside the cells decides the measurements: a JSON object,
-	// to be equal to that of [store.Run.Settings]. A difference is a
-	// [*SettingsError], or with OtherSettings no more than a note. Nil, here or
-	// there, compares nothing.
+	// to be equal to that of [store.Run.Settings]. Nil, here or there, compares
+	// nothing. A difference is a [*SettingsError], and so is a cell of Extend that
+	// stands for one of the run, of the same model and sizes, with other
+	// settings. With OtherSettings both are no more than a note, and such cells
+	// take the place of those that are not done.
 	Settings      json.RawMessage
 	OtherSettings bool
 	// CellTimeout bounds one try of one cell; 0 means no bound.
@@ -162,8 +164,10 @@ type Outcome struct {
 	Selected int
 	Ended    map[store.State]int
 	// Recovered is the number of cells that an earlier process left in flight,
-	// Reset and Added those that [Options.Reset] and [Options.Extend] concerned.
-	Recovered, Reset, Added int
+	// Reset those that [Options.Reset] concerned. By [Options.Extend] the run has
+	// Added cells more, Changed ones have other settings, and Left ones are open
+	// that are not in it; those are run all the same.
+	Recovered, Reset, Added, Changed, Left int
 	// Loads is the number of engines that were started.
 	Loads int
 }
@@ -189,7 +193,7 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	r := &run{Options: o, stored: map[string]store.Cell{}, lost: map[string]error{}, oom: map[string][]Cell{}}
+	r := &run{Options: o, stored: map[string]store.Cell{}, lost: map[string]error{}, oom: map[string][]Cell{}, changed: map[string]bool{}}
 	r.outcome.Ended = map[store.State]int{}
 	err = r.all(held)
 	lasting := context.WithoutCancel(held)
@@ -216,6 +220,8 @@ type run struct {
 	lost map[string]error
 	// oom are the cells that had too little memory, by [Cell.LoadKey].
 	oom map[string][]Cell
+	// changed are the cells, by [Cell.Hash], that took the place of chosen ones.
+	changed map[string]bool
 }
 
 // all runs every selected cell.
@@ -255,10 +261,7 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(r.Extend) > 0 {
-		r.outcome.Added, err = Extend(ctx, r.Store, r.RunID, r.Extend)
-	}
-	return err
+	return r.extend(ctx)
 }
 
 // choose lists the cells to run.
@@ -274,7 +277,7 @@ func (r *run) choose(ctx context.Context) ([]Cell, error) {
 			return nil, err
 		}
 		waiting := row.State == store.Pending || r.Only.ByState() && row.State != store.Done
-		if !waiting || !r.Only.Match(c, row.State) {
+		if !waiting || !r.changed[c.Hash()] && !r.Only.Match(c, row.State) {
 			if row.State == store.OOM {
 				r.oom[c.LoadKey()] = append(r.oom[c.LoadKey()], c)
 			}

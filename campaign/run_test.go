@@ -618,6 +618,121 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// TestOtherCells: cells that are asked for with other settings than the run has
+// are refused, or take the place of those that are not done.
+func TestOtherCells(t *testing.T) {
+	asked := func(change func(*campaign.Cell), specs ...string) []campaign.Cell {
+		cells := cellsOf(specs...)
+		for i := range cells {
+			if change != nil {
+				change(&cells[i])
+			}
+		}
+		return cells
+	}
+	iters := func(c *campaign.Cell) { c.NumIters = 5 }
+	all := []string{"m@one 1/1/1", "m@one 1/1/2", "m@one 1/1/4"}
+	for _, c := range []struct {
+		why    string
+		extend []campaign.Cell
+		says   string // of the refusal; empty for none
+		// states after going on all the same, and how many runs that took.
+		states string
+		runs   int
+		left   int
+	}{
+		{"the same cells", asked(nil, all...), "", "done:1 done:1 done:1", 2, 0},
+		{"a file that has grown", asked(nil, append(all, "m@one 1/1/8")...), "", "done:1 done:1 done:1 done:1", 3, 0},
+		{"a file that has shrunk: what is open is run all the same", asked(nil, all[:2]...), "", "done:1 done:1 done:1", 2, 1},
+		{"another number of iterations: what is done stays", asked(iters, all...), "num_iters was 30 and is 5 in 3 cells", "done:1 done:1 done:1", 2, 0},
+		{
+			"two settings", asked(func(c *campaign.Cell) { c.NumIters, c.DType = 5, "float32" }, all[1]),
+			`dtype was "float16" and is "float32" in 1 cells; num_iters was 30 and is 5 in 1 cells`, "done:1 done:1 done:1", 2, 1,
+		},
+		{"the same sizes elsewhere", asked(nil, "m@two 1/1/2"), `place was "docker:one" and is "docker:two" in 1 cells`, "done:1 done:1 done:1", 2, 1},
+		{"another model's cells are new ones", asked(iters, append(all[:0:0], "other@one 1/1/1")...), "", "done:1 done:1 done:1 done:1", 3, 2},
+		{"one setting of the run's, one of its own: the latter is new", append(asked(nil, all...), asked(iters, all[0])...), "", "done:1 done:1 done:1 done:1", 3, 0},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			g := newGrid(t, all...)
+			if _, err := g.run(t.Context(), &script{}, func(o *campaign.Options) { o.Only, _ = campaign.Select("batch=1") }); err != nil {
+				t.Fatal(err)
+			}
+			extend := func(o *campaign.Options) { o.Extend = c.extend }
+			if c.says != "" {
+				_, err := g.run(t.Context(), &script{}, extend)
+				if bad, ok := errors.AsType[*campaign.SettingsError](err); !ok || !strings.Contains(bad.Error(), c.says) || g.states() != "done:1 pending:0 pending:0" {
+					t.Errorf("%v, %s: want %q, and nothing changed", err, g.states(), c.says)
+				}
+			}
+			s := &script{}
+			out, err := g.run(t.Context(), s, func(o *campaign.Options) { extend(o); o.OtherSettings = c.says != "" })
+			if err != nil || g.states() != c.states || s.runs != c.runs || out.Left != c.left {
+				t.Errorf("%v, %s after %d runs, %d left: want %s after %d, %d left", err, g.states(), s.runs, out.Left, c.states, c.runs, c.left)
+			}
+			again, err := g.run(t.Context(), &script{}, func(o *campaign.Options) { extend(o); o.OtherSettings = true })
+			if err != nil || again.Selected != 0 {
+				t.Errorf("again: %+v, %v: want nothing to do", again, err)
+			}
+		})
+	}
+}
+
+// TestOtherCellsRun: what runs with other settings are the cells that were
+// asked for, in the place of the old ones; what describes the model is no setting.
+func TestOtherCellsRun(t *testing.T) {
+	g := newGrid(t, "m@one 1/1/1", "m@one 1/1/2")
+	failing := &script{cell: func(_ context.Context, _ int, c campaign.Cell) (campaign.Result, error) {
+		if c.BatchSize == 2 {
+			return campaign.Result{}, &campaign.CellError{State: store.OOM, Err: errors.New("full")}
+		}
+		return measured(c), nil
+	}}
+	if _, err := g.run(t.Context(), failing, nil); err != nil {
+		t.Fatal(err)
+	}
+	wanted := cellsOf("m@one 1/1/2", "m@one 1/1/1")
+	for i := range wanted {
+		wanted[i].GPUMemoryUtilization = 0.95
+	}
+	var ran []campaign.Cell
+	s := &script{cell: func(_ context.Context, _ int, c campaign.Cell) (campaign.Result, error) {
+		ran = append(ran, c)
+		return measured(c), nil
+	}}
+	out, err := g.run(t.Context(), s, func(o *campaign.Options) { o.Extend, o.OtherSettings = wanted, true })
+	if err != nil || out.Changed != 1 || len(ran) != 1 || ran[0].Hash() != wanted[0].Hash() {
+		t.Errorf("%+v, %v; ran %+v: want the cell that was out of memory, with the new share", out, err, ran)
+	}
+	if g.states() != "done:1 done:2" {
+		t.Errorf("states %s", g.states())
+	}
+	// A filter by states chooses by those that the cells had.
+	g = newGrid(t, "m@one 1/1/1", "m@one 1/1/2", "m@one 1/1/4")
+	if _, err := g.run(t.Context(), failing, func(o *campaign.Options) { o.Only, _ = campaign.Select("batch=1|2") }); err != nil {
+		t.Fatal(err)
+	}
+	wanted = cellsOf("m@one 1/1/1", "m@one 1/1/2", "m@one 1/1/4")
+	for i := range wanted {
+		wanted[i].GPUMemoryUtilization = 0.95
+	}
+	ran = nil
+	out, err = g.run(t.Context(), s, func(o *campaign.Options) {
+		o.Extend, o.OtherSettings = wanted, true
+		o.Only, _ = campaign.Select("state=oom")
+	})
+	if err != nil || out.Changed != 1 || len(ran) != 1 || ran[0].Hash() != wanted[1].Hash() || g.states() != "done:1 done:2 pending:0" {
+		t.Errorf("%+v, %v; ran %+v, states %s: want the one that was out of memory, and the others as they were", out, err, ran, g.states())
+	}
+	g = newGrid(t, "m@one 1/1/1")
+	wanted = cellsOf("m@one 1/1/1")
+	wanted[0].Architecture.NumLayers = 32
+	ran = nil
+	if _, err := g.run(t.Context(), s, func(o *campaign.Options) { o.Extend = wanted }); err != nil || len(ran) != 1 || ran[0].Architecture.NumLayers != 32 {
+		t.Errorf("%v; ran %+v: want the description of now", err, ran)
+	}
+}
+
 func TestLocked(t *testing.T) {
 	g := newGrid(t, "m@one 1/1/1")
 	release, err := g.store.Lock(t.Context(), "r", "somebody", time.Minute)

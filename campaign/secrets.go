@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/llmprof/llmprof/engine"
+	"github.com/llmprof/llmprof/settings"
 )
 
 // secrets finds what must not be stored with a cell: variables and arguments
@@ -24,9 +25,9 @@ func (c Cell) secrets() []problem {
 	for _, name := range slices.Sorted(maps.Keys(c.EngineEnv)) {
 		switch {
 		case engine.SecretName(name):
-			add("engine_env", -1, clip(name)+" holds a secret")
+			add("engine_env", -1, settings.Clip(name)+" holds a secret")
 		case looks(c.EngineEnv[name]):
-			add("engine_env", -1, clip(name)+" holds what looks like a secret")
+			add("engine_env", -1, settings.Clip(name)+" holds what looks like a secret")
 		}
 	}
 	option := "" // that the next word belongs to
@@ -37,9 +38,9 @@ func (c Cell) secrets() []problem {
 		}
 		switch {
 		case value != "" && engine.SecretName(name):
-			add("engine_args", i, clip(name)+" holds a secret")
+			add("engine_args", i, settings.Clip(name)+" holds a secret")
 		case option != "" && word != "" && !strings.HasPrefix(word, "-"):
-			add("engine_args", i, clip(option)+" holds a secret")
+			add("engine_args", i, settings.Clip(option)+" holds a secret")
 		case looks(word):
 			add("engine_args", i, fmt.Sprintf("word %d looks like a secret", i+1))
 		}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmprof/llmprof/settings"
 	"github.com/llmprof/llmprof/store"
 	"github.com/llmprof/llmprof/unit"
 )
@@ -22,8 +23,8 @@ type term struct {
 
 // Select reads a filter such as "model=llama*,batch=8,input=512|1024,state=failed".
 // All terms must hold; of the values between bars one must. A star stands for
-// any text, case does not matter, and a model or an organisation's name may be
-// left out before its slash. Sizes may be written as 4k or 4Ki. An empty text
+// any text, case does not matter, and what stands before the last slash of a
+// model, an organisation or folders, may be left out. Sizes may be written as 4k or 4Ki. An empty text
 // chooses all cells.
 func Select(expr string) (Filter, error) {
 	var f Filter
@@ -39,9 +40,9 @@ func Select(expr string) (Filter, error) {
 		}
 		switch {
 		case !found:
-			return bad("%q is not of the form key=value", clip(part))
+			return bad("%q is not of the form key=value", settings.Clip(part))
 		case !slices.Contains(keys, key):
-			return bad("unknown key %q", clip(key))
+			return bad("unknown key %q", settings.Clip(key))
 		case slices.ContainsFunc(f.terms, func(t term) bool { return t.key == key }):
 			return bad("%s stands twice: write %s=a|b", key, key)
 		}
@@ -55,10 +56,10 @@ func Select(expr string) (Filter, error) {
 				return bad("%s has an empty value", key)
 			}
 			if sized(key) && strings.Trim(value, "0123456789*") != "" {
-				return bad("%s=%s: want a number", key, clip(value))
+				return bad("%s=%s: want a number", key, settings.Clip(value))
 			}
 			if key == "state" && !slices.ContainsFunc(store.States(), func(s store.State) bool { return matches(value, string(s)) }) {
-				return bad("no state is called %q: want one of %v", clip(value), store.States())
+				return bad("no state is called %q: want one of %v", settings.Clip(value), store.States())
 			}
 			t.values = append(t.values, value)
 		}
@@ -106,9 +107,12 @@ func (f Filter) Match(c Cell, state store.State) bool {
 	keys := selectable()
 	for _, t := range f.terms {
 		value := keys[t.key](c, state)
-		_, short, _ := strings.Cut(value, "/")
+		names := []string{value}
+		if t.key == "model" {
+			names = append(names, value[strings.LastIndexAny(value, `/\`)+1:])
+		}
 		if !slices.ContainsFunc(t.values, func(pattern string) bool {
-			return matches(pattern, value) || t.key == "model" && short != "" && matches(pattern, short)
+			return slices.ContainsFunc(names, func(name string) bool { return matches(pattern, name) })
 		}) {
 			return false
 		}
@@ -153,7 +157,9 @@ type SelectError struct {
 }
 
 // Error names the filter.
-func (e *SelectError) Error() string { return fmt.Sprintf("filter %q: %s", clip(e.Text), e.Why) }
+func (e *SelectError) Error() string {
+	return fmt.Sprintf("filter %q: %s", settings.Clip(e.Text), e.Why)
+}
 
 // Hint lists the keys.
 func (e *SelectError) Hint() string {

@@ -47,6 +47,12 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%s: got %v", test.expr, got)
 		}
 	}
+	c.ModelID = "/models/small/Qwen3-8B"
+	for expr, want := range map[string]bool{"model=qwen3*": true, "model=small*": false, "model=/models/*": true, "model=qwen3-8b": true} {
+		if f, err := campaign.Select(expr); err != nil || f.Match(c, store.Pending) != want {
+			t.Errorf("%s of the folder %s: %v, want %v", expr, c.ModelID, err, want)
+		}
+	}
 	for expr, says := range map[string]string{
 		"batchs=8":          `unknown key "batchs"`,
 		"batch":             `"batch" is not of the form key=value`,

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/llmprof/llmprof/settings"
 )
 
 // SettingsError says that a run would go on with other settings than those that
@@ -32,26 +34,38 @@ func (e *SettingsError) Hint() string {
 // ExitCode is that of wrong usage.
 func (e *SettingsError) ExitCode() int { return 2 }
 
-// compareSettings refuses settings that differ from those of the run.
+// compareSettings refuses settings that differ from those of the run, of the run
+// as a whole and of its cells.
 func (r *run) compareSettings(ctx context.Context) error {
-	if r.Settings == nil {
+	found, err := r.otherSettings(ctx)
+	if err != nil {
+		return fmt.Errorf("run %s: compare its settings: %w", r.RunID, err)
+	}
+	asked, err := r.otherCells(ctx)
+	found = append(found, asked...)
+	switch {
+	case err != nil:
+		return err
+	case len(found) == 0:
 		return nil
+	case !r.OtherSettings:
+		return &SettingsError{r.RunID, found}
+	}
+	r.note("run %s goes on with other settings: %s", r.RunID, strings.Join(found, "; "))
+	return nil
+}
+
+// otherSettings are the differences between [Options.Settings] and those of the
+// run.
+func (r *run) otherSettings(ctx context.Context) ([]string, error) {
+	if r.Settings == nil {
+		return nil, nil
 	}
 	stored, err := r.Store.Run(ctx, r.RunID)
 	if err != nil || stored.Settings == nil {
-		return err
+		return nil, err
 	}
-	differences, err := differences(stored.Settings, r.Settings)
-	switch {
-	case err != nil:
-		return fmt.Errorf("run %s: compare its settings: %w", r.RunID, err)
-	case len(differences) == 0:
-		return nil
-	case !r.OtherSettings:
-		return &SettingsError{r.RunID, differences}
-	}
-	r.note("run %s goes on with other settings: %s", r.RunID, strings.Join(differences, "; "))
-	return nil
+	return differences(stored.Settings, r.Settings)
 }
 
 // differences names the fields of two JSON objects that are not equal. A field
@@ -80,7 +94,7 @@ func differences(before, now json.RawMessage) ([]string, error) {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		if first, later := value(was, name), value(is, name); first != later {
-			found = append(found, fmt.Sprintf("%s was %s and is %s", name, cmp.Or(clip(first), "not set"), cmp.Or(clip(later), "not set")))
+			found = append(found, fmt.Sprintf("%s was %s and is %s", name, cmp.Or(settings.Clip(first), "not set"), cmp.Or(settings.Clip(later), "not set")))
 		}
 	}
 	return found, nil

@@ -1,97 +1,17 @@
 package campaign
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/llmprof/llmprof/settings"
 	"github.com/llmprof/llmprof/unit"
 )
-
-// Bounds of a file. The YAML parser's time grows with the square of the lines
-// and its stack with the nesting.
-const (
-	maxBytes = 1 << 20
-	maxLines = 10_000
-	maxDepth = 16
-	maxLine  = 1 << 16 // bytes
-)
-
-// checkText refuses what the YAML parser would spend too much time or stack
-// on, and what is no text.
-func checkText(text []byte) error {
-	switch {
-	case len(text) > maxBytes:
-		return fmt.Errorf("the file has %d bytes: want at most %d", len(text), maxBytes)
-	case !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0:
-		return errors.New("the file is not UTF-8 text")
-	}
-	open, line := 0, 0
-	for row := range bytes.Lines(text) {
-		line++
-		opened := bytes.Count(row, []byte("[")) + bytes.Count(row, []byte("{"))
-		closed := bytes.Count(row, []byte("]")) + bytes.Count(row, []byte("}"))
-		open = max(0, open+opened-closed)
-		indent := len(row) - len(bytes.TrimLeft(row, " \t"))
-		switch {
-		case line > maxLines:
-			return fmt.Errorf("the file has more than %d lines", maxLines)
-		case len(row) > maxLine:
-			return fmt.Errorf("line %d has %d bytes: want at most %d", line, len(row), maxLine)
-		case max(open, opened, levels(row)) > maxDepth, indent > 8*maxDepth:
-			return fmt.Errorf("line %d is nested deeper than %d levels", line, maxDepth)
-		}
-	}
-	return nil
-}
-
-// levels counts the places of a row that can open a level of a block.
-func levels(row []byte) int {
-	n := 0
-	for i, b := range row {
-		if b == '-' || b == '?' || b == ':' {
-			if i+1 == len(row) || unicode.IsSpace(rune(row[i+1])) {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// parseYAML returns the body of the only document; nil where the file is
-// empty. A key that stands twice is left to the caller.
-func parseYAML(text []byte) (ast.Node, *misread) {
-	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		var located yaml.Error
-		if errors.As(err, &located) && located.GetToken() != nil && located.GetToken().Position != nil {
-			at := located.GetToken()
-			return nil, &misread{at: at, text: fmt.Sprintf("not valid YAML in line %d: %s", at.Position.Line, located.GetMessage())}
-		}
-		return nil, &misread{text: fmt.Sprintf("not valid YAML: %v", err)}
-	}
-	var body ast.Node
-	for _, doc := range file.Docs {
-		switch {
-		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
-		case body != nil:
-			return nil, &misread{at: start(doc.Body), text: "a second document: want one"}
-		default:
-			body = doc.Body
-		}
-	}
-	return body, nil
-}
 
 // misread says that a value is not what its field takes.
 type misread struct {
@@ -100,58 +20,8 @@ type misread struct {
 }
 
 func wrong(node ast.Node, format string, args ...any) []misread {
-	return []misread{{at: start(node), text: fmt.Sprintf(format, args...)}}
+	return []misread{{at: settings.Start(node), text: fmt.Sprintf(format, args...)}}
 }
-
-// start is the first token of a node.
-func start(node ast.Node) *token.Token {
-	switch n := node.(type) {
-	case nil:
-		return nil
-	case *ast.MappingNode:
-		if !n.IsFlowStyle && len(n.Values) > 0 {
-			return n.Values[0].Key.GetToken()
-		}
-	case *ast.MappingValueNode:
-		return n.Key.GetToken()
-	}
-	return node.GetToken()
-}
-
-// describe says what a value is, for an error.
-func describe(node ast.Node) string {
-	switch n := node.(type) {
-	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		return "the number " + clip(node.GetToken().Value)
-	case *ast.BoolNode:
-		return node.GetToken().Value
-	case *ast.StringNode:
-		return "the text " + strconv.Quote(clip(n.Value))
-	case *ast.LiteralNode:
-		return "a text of several lines"
-	case *ast.SequenceNode:
-		return "a list"
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return "a mapping"
-	case *ast.NullNode:
-		return "nothing"
-	case *ast.TagNode:
-		return "a tag"
-	}
-	return "something else"
-}
-
-// clip shortens a text for an error.
-func clip(s string) string {
-	const longest = 60
-	if runes := []rune(s); len(runes) > longest {
-		return string(runes[:longest]) + "…"
-	}
-	return s
-}
-
-// printable reports whether a terminal shows r and is not steered by it.
-func printable(r rune) bool { return unicode.IsPrint(r) }
 
 // readText reads a text.
 func readText(node ast.Node) (string, []misread) {
@@ -161,9 +31,9 @@ func readText(node ast.Node) (string, []misread) {
 	case *ast.LiteralNode:
 		return strings.TrimRight(n.Value.Value, "\n"), nil
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		return "", []misread{{at: start(node), text: "want a text, got " + describe(node), advice: "put it in quotes"}}
+		return "", []misread{{at: settings.Start(node), text: "want a text, got " + settings.Describe(node), advice: "put it in quotes"}}
 	}
-	return "", wrong(node, "want a text, got %s", describe(node))
+	return "", wrong(node, "want a text, got %s", settings.Describe(node))
 }
 
 // readNumber reads a number, which may stand in quotes.
@@ -183,7 +53,7 @@ func readNumber(node ast.Node) (float64, []misread) {
 			return v, nil
 		}
 	}
-	return 0, wrong(node, "want a number, got %s", describe(node))
+	return 0, wrong(node, "want a number, got %s", settings.Describe(node))
 }
 
 // readWhole reads a whole number; a text such as "4k" or "4Ki" will do.
@@ -195,7 +65,7 @@ func readWhole(node ast.Node) (int, []misread) {
 	}
 	v, bad := readNumber(node)
 	if bad != nil || v != math.Trunc(v) || math.Abs(v) > 1<<53 {
-		return 0, wrong(node, "want a whole number, got %s", describe(node))
+		return 0, wrong(node, "want a whole number, got %s", settings.Describe(node))
 	}
 	return int(v), nil
 }
@@ -205,16 +75,23 @@ func readTruth(node ast.Node) (bool, []misread) {
 	if n, ok := node.(*ast.BoolNode); ok {
 		return n.Value, nil
 	}
-	return false, wrong(node, "want true or false, got %s", describe(node))
+	bad := wrong(node, "want true or false, got %s", settings.Describe(node))
+	switch strings.ToLower(node.GetToken().Value) {
+	case "yes", "on":
+		bad[0].advice = "write true"
+	case "no", "off":
+		bad[0].advice = "write false"
+	}
+	return false, bad
 }
 
 // readList reads a list with one or more values.
 func readList[T any](node ast.Node, element func(ast.Node) (T, []misread)) ([]T, []misread) {
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
-		bad := wrong(node, "want a list, got %s", describe(node))
+		bad := wrong(node, "want a list, got %s", settings.Describe(node))
 		if _, single := element(node); single == nil {
-			bad[0].advice = fmt.Sprintf("write [%s]", clip(node.GetToken().Value))
+			bad[0].advice = fmt.Sprintf("write [%s]", settings.Clip(node.GetToken().Value))
 		}
 		return nil, bad
 	}
@@ -238,14 +115,14 @@ func readDevices(node ast.Node) ([]string, []misread) {
 		case *ast.IntegerNode, *ast.StringNode:
 			return strings.TrimSpace(n.GetToken().Value), nil
 		}
-		return "", wrong(n, "want an index or an id of a device, got %s", describe(n))
+		return "", wrong(n, "want an index or an id of a device, got %s", settings.Describe(n))
 	}
 	if _, ok := node.(*ast.SequenceNode); ok {
 		return readList(node, one)
 	}
 	text, bad := one(node)
 	if bad != nil {
-		return nil, wrong(node, `want devices, such as "0,1", got %s`, describe(node))
+		return nil, wrong(node, `want devices, such as "0,1", got %s`, settings.Describe(node))
 	}
 	ids := strings.Split(text, ",")
 	for i := range ids {
@@ -256,42 +133,23 @@ func readDevices(node ast.Node) ([]string, []misread) {
 
 // readPairs reads a mapping of names to texts or numbers.
 func readPairs(node ast.Node) (map[string]string, []misread) {
-	fields, ok := pairs(node)
+	fields, ok := settings.Pairs(node)
 	if !ok {
-		return nil, wrong(node, "want a mapping, got %s", describe(node))
+		return nil, wrong(node, "want a mapping, got %s", settings.Describe(node))
 	}
 	values := make(map[string]string, len(fields))
 	var faults []misread
 	for _, f := range fields {
-		name := keyOf(f)
+		name := settings.KeyOf(f)
 		if _, twice := values[name]; twice {
-			faults = append(faults, misread{at: f.Key.GetToken(), text: fmt.Sprintf("%q stands twice", clip(name))})
+			faults = append(faults, misread{at: f.Key.GetToken(), text: fmt.Sprintf("%q stands twice", settings.Clip(name))})
 		}
 		switch f.Value.(type) {
 		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 			values[name] = f.Value.GetToken().Value
 		default:
-			faults = append(faults, wrong(f.Value, "want a text, got %s", describe(f.Value))...)
+			faults = append(faults, wrong(f.Value, "want a text, got %s", settings.Describe(f.Value))...)
 		}
 	}
 	return values, faults
-}
-
-// pairs returns the fields of a mapping.
-func pairs(node ast.Node) ([]*ast.MappingValueNode, bool) {
-	switch n := node.(type) {
-	case *ast.MappingNode:
-		return n.Values, true
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{n}, true
-	}
-	return nil, false
-}
-
-// keyOf is the name of a field.
-func keyOf(f *ast.MappingValueNode) string {
-	if key, ok := f.Key.(*ast.StringNode); ok {
-		return key.Value
-	}
-	return f.Key.GetToken().Value
 }

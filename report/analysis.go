@@ -95,6 +95,8 @@ type MemoryKeys struct {
 	KVPerToken  int64 `json:"kv_bytes_per_token,omitempty"`
 	MaxBatch    int   `json:"max_batch"`
 	MaxTokens   int64 `json:"max_tokens"`
+	// Engine is what an engine's defaults give; absent where it would not start.
+	Engine *EngineKV `json:"engine_kv_cache,omitempty"`
 }
 
 // LatencyKeys are milliseconds; the op maps sum to TTFT and TPOT. TPOT is
@@ -163,8 +165,8 @@ func Analysis(a *cost.Analysis, tool string) AnalysisDocument {
 		Params: Params(a.Model),
 		FLOPs:  FLOPsKeys{float64(a.Prefill.FLOPs), float64(a.Decode.FLOPs)},
 		Memory: MemoryKeys{
-			int64(m.Weights), int64(m.KVCache), int64(m.Activations), int64(m.Reserve), int64(m.Total()),
-			int64(m.Device), int64(m.Usable), int64(m.KVPerToken), a.MaxBatch, a.MaxTokens,
+			Weights: int64(m.Weights), KVCache: int64(m.KVCache), Activations: int64(m.Activations), Reserve: int64(m.Reserve), Total: int64(m.Total()),
+			Device: int64(m.Device), Usable: int64(m.Usable), KVPerToken: int64(m.KVPerToken), MaxBatch: a.MaxBatch, MaxTokens: a.MaxTokens,
 		},
 		Latency: LatencyKeys{
 			TTFT: a.TTFT.Milliseconds(), E2E: a.E2E.Milliseconds(),
@@ -249,4 +251,18 @@ type ResultsDocument[T any] struct {
 // Results wraps several results into one document of the given kind.
 func Results[T any](kind, tool string, results []T) ResultsDocument[T] {
 	return ResultsDocument[T]{NewHead(kind, tool), results}
+}
+
+// EngineKV is the KV cache that a release of an engine would have of a
+// deployment, computed as the engine does.
+type EngineKV struct {
+	Engine  string `json:"engine"`
+	Release string `json:"engine_version"`
+	// Tokens is the capacity, StepTokens the most tokens of a step, beside whose
+	// activations it lies.
+	Tokens     int64 `json:"tokens"`
+	StepTokens int   `json:"max_num_batched_tokens"`
+	// Utilization is the share of the device's memory that the engine takes, 0..1.
+	Utilization float64 `json:"gpu_memory_utilization"`
+	Basis       string  `json:"basis"`
 }

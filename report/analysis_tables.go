@@ -12,15 +12,15 @@ import (
 
 // AnalysisTables shows one analysis to people: memory, latency, and where the
 // time goes; perOp adds every operator.
-func AnalysisTables(a *cost.Analysis, perOp bool) []Table {
-	tables := []Table{summary(a), memoryTable(a), latencyTable(a), shares(a)}
+func AnalysisTables(a *cost.Analysis, perOp bool, engine *EngineKV) []Table {
+	tables := []Table{summary(a, engine), memoryTable(a), latencyTable(a), shares(a)}
 	if perOp {
 		tables = append(tables, OpTables(Analysis(a, ""))...)
 	}
 	return tables
 }
 
-func summary(a *cost.Analysis) Table {
+func summary(a *cost.Analysis, engine *EngineKV) Table {
 	p := a.Model.Params()
 	c := a.Config
 	t := Table{Columns: []Column{{Left: true}, {Left: true}}}
@@ -34,7 +34,10 @@ func summary(a *cost.Analysis) Table {
 	row("deploy", deployText(c))
 	row("request", requestText(a))
 	if a.Fits {
-		row("fits", fmt.Sprintf("yes · up to %d such requests, a KV cache of %d tokens", a.MaxBatch, a.MaxTokens))
+		row("fits", fmt.Sprintf("yes · up to %d such requests, a KV cache of %d tokens beside %s", a.MaxBatch, a.MaxTokens, besideText(a)))
+		if engine != nil {
+			row("", fmt.Sprintf("%s %s would have one of %d tokens beside %d tokens a step, with %g of the memory", engine.Engine, engine.Release, engine.Tokens, engine.StepTokens, engine.Utilization))
+		}
 	}
 	for _, reason := range a.Reasons {
 		row("fits", "no · "+reason.Message)
@@ -50,6 +53,14 @@ func summary(a *cost.Analysis) Table {
 	}
 	row("basis", "theoretical: datasheet peaks with assumed efficiencies "+efficiencies(a.Settings))
 	return t
+}
+
+// besideText says which prefill the memory has room for beside the KV cache.
+func besideText(a *cost.Analysis) string {
+	if n := a.Config.MaxNumBatchedTokens; n > 0 {
+		return fmt.Sprintf("%d tokens a step", n)
+	}
+	return "all their prompts in one step"
 }
 
 func requestText(a *cost.Analysis) string {

@@ -20,12 +20,15 @@ type BenchDocument struct {
 	// Partial says why the run ended early.
 	Partial string `json:"partial,omitempty"`
 	// Targets and Model are what was asked, Workload how.
-	Targets  []string      `json:"targets"`
-	Model    string        `json:"model"`
-	Engine   string        `json:"engine"`
-	Endpoint string        `json:"endpoint"`
-	Workload BenchWorkload `json:"workload"`
-	Started  string        `json:"started"`
+	Targets []string `json:"targets"`
+	Model   string   `json:"model"`
+	Engine  string   `json:"engine"`
+	// EngineVersion is the engine's release, as far as it tells; where those of
+	// several servers differ, all of them.
+	EngineVersion string        `json:"engine_version,omitempty"`
+	Endpoint      string        `json:"endpoint"`
+	Workload      BenchWorkload `json:"workload"`
+	Started       string        `json:"started"`
 	// Whole is the whole run, Steady the part in which the load was steady.
 	Whole  load.Summary `json:"whole"`
 	Steady load.Summary `json:"steady"`
@@ -34,13 +37,24 @@ type BenchDocument struct {
 	// was not read twice meanwhile.
 	Server      *metrics.Window `json:"server"`
 	ServerWhole *metrics.Window `json:"server_whole"`
-	Checks      []load.Check    `json:"checks"`
-	Machine     load.Machine    `json:"client"`
+	// Servers is what each of several says; Server and ServerWhole are then sums,
+	// without gauges and means, and null where one of the servers tells nothing.
+	Servers []BenchServer `json:"servers,omitempty"`
+	Checks  []load.Check  `json:"checks"`
+	Machine load.Machine  `json:"client"`
 	// CPUPerToken is the client's CPU time over all output tokens, in
 	// microseconds.
 	CPUPerToken *float64 `json:"client_cpu_us_per_token"`
 	Files       []string `json:"files,omitempty"`
 	Warnings    []string `json:"warnings,omitempty"`
+}
+
+// BenchServer is what one of several servers says, as of the whole run and of
+// its steady part.
+type BenchServer struct {
+	URL    string          `json:"url"`
+	Whole  *metrics.Window `json:"whole"`
+	Steady *metrics.Window `json:"steady"`
 }
 
 // BenchWorkload is the load that was asked for.
@@ -132,6 +146,9 @@ func BenchTables(d BenchDocument, wanted []string) []Table {
 	if d.Server != nil || d.ServerWhole != nil {
 		tables = append(tables, benchServer(d))
 	}
+	if len(d.Servers) > 0 {
+		tables = append(tables, benchServers(d))
+	}
 	return tables
 }
 
@@ -156,6 +173,9 @@ func benchWindows(d BenchDocument) Table {
 	for _, s := range []load.Summary{d.Whole, d.Steady} {
 		if s.Window == load.Steady && s.Completed+s.Failed == 0 {
 			continue // there was no such part
+		}
+		if s.Window == load.Steady && s.Goodput != nil {
+			t.Notes = []string{"steady: req/s are of requests that ended in it, goodput/s of good ones that were sent in it"}
 		}
 		t.Rows = append(t.Rows, []Cell{
 			Say(string(s.Window)), Fixed(s.Duration, 1), Whole(s.Completed), Whole(s.Failed), rate(s.RequestThroughput, 2), rate(s.OutputThroughput, 1),
@@ -192,7 +212,11 @@ func benchLatencies(d BenchDocument, wanted []string) Table {
 
 // benchServer shows what the server says of itself.
 func benchServer(d BenchDocument) Table {
-	t := Table{Title: "What the server says", Columns: []Column{
+	title := "What the server says"
+	if len(d.Servers) > 0 {
+		title = "What the servers say together"
+	}
+	t := Table{Title: title, Columns: []Column{
 		{Name: "", Key: "figure", Left: true}, {Name: "whole run", Key: "whole"}, {Name: "steady", Key: "steady"},
 	}}
 	windows := []*metrics.Window{d.ServerWhole, d.Server}
@@ -243,5 +267,42 @@ func benchServer(d BenchDocument) Table {
 	add("queue, mean ms", 2, func(w *metrics.Window) *float64 { return w.Queue })
 	add("prefill, mean ms", 2, func(w *metrics.Window) *float64 { return w.Prefill })
 	add("decode, mean ms", 2, func(w *metrics.Window) *float64 { return w.Decode })
+	return t
+}
+
+// benchServers shows what each of several servers says of the whole run.
+func benchServers(d BenchDocument) Table {
+	t := Table{Title: "What each server says, whole run", Notes: d.Warnings, Columns: []Column{
+		{Name: "server", Left: true},
+		{Name: "requests", Key: "finished_requests"},
+		{Name: "output tokens", Key: "generation_tokens"},
+		{Name: "hit rate", Key: "prefix_cache_hit_rate", Idle: idle("–")},
+		{Name: "preempted", Key: "preemptions", Idle: idle("–")},
+		{Name: "running, mean", Key: "running_mean", Idle: idle("–")},
+		{Name: "at most", Key: "running_max", Idle: idle("–")},
+		{Name: "waiting, mean", Key: "waiting_mean", Idle: idle("–")},
+		{Name: "at most", Key: "waiting_max", Idle: idle("–")},
+		{Name: "KV cache, mean", Key: "kv_cache_usage_mean", Idle: idle("–")},
+		{Name: "at most", Key: "kv_cache_usage_max", Idle: idle("–")},
+		{Name: "TTFT mean ms", Key: "ttft_mean_ms", Idle: idle("–")},
+	}}
+	for _, s := range d.Servers {
+		w := s.Whole
+		if w == nil {
+			w = &metrics.Window{}
+		}
+		row := []Cell{Say(s.URL), known(0, w.Requests), known(0, w.GenerationTokens), known(3, w.HitRate), known(0, w.Preemptions)}
+		for _, g := range []struct {
+			of             *metrics.Gauge
+			mean, greatest int // decimals
+		}{{w.Running, 1, 0}, {w.Waiting, 1, 0}, {w.KVUsage, 3, 3}} {
+			if g.of == nil {
+				row = append(row, Missing(), Missing())
+				continue
+			}
+			row = append(row, Fixed(g.of.Mean, g.mean), Fixed(g.of.Max, g.greatest))
+		}
+		t.Rows = append(t.Rows, append(row, known(2, w.TTFT)))
+	}
 	return t
 }

@@ -18,7 +18,7 @@ const benchRun = "bench"
 func BenchProfile(r *load.Result, d *BenchDocument) (*profile.Profile, error) {
 	p := &profile.Profile{Header: profile.Header{
 		Schema: profile.Schema, Version: profile.Version, Tool: d.Tool, Created: r.Started.UTC().Format(time.RFC3339), Source: "llmprof bench",
-		Deploy: deploy.Config{Model: d.Model, Engine: d.Engine},
+		Deploy: deploy.Config{Model: d.Model, Engine: d.Engine, EngineVersion: d.EngineVersion},
 	}}
 	for i := range r.Records {
 		point, err := load.Point(&r.Records[i], benchRun)
@@ -27,16 +27,20 @@ func BenchProfile(r *load.Result, d *BenchDocument) (*profile.Profile, error) {
 		}
 		p.Points = append(p.Points, point)
 	}
-	for _, window := range []struct {
-		name string
-		says *profile.Server
-	}{{"whole", d.ServerWhole}, {"steady", d.Server}} {
-		if window.says == nil {
-			continue
+	keep := func(window string, says *profile.Server) {
+		if says != nil {
+			w := *says
+			w.Window = window
+			p.Points = append(p.Points, profile.Point{Kind: profile.KindServer, Server: &w})
 		}
-		w := *window.says
-		w.Window = window.name
-		p.Points = append(p.Points, profile.Point{Kind: profile.KindServer, Server: &w})
+	}
+	if len(d.Servers) == 0 {
+		keep("whole", d.ServerWhole)
+		keep("steady", d.Server)
+	}
+	for _, s := range d.Servers { // each by itself: what a profile says of a server is of one
+		keep("whole, "+s.URL, s.Whole)
+		keep("steady, "+s.URL, s.Steady)
 	}
 	return p, format.KeepServings(&p.Header, benchRun, []format.Serving{benchServing(r, d)})
 }

@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,12 +114,21 @@ func TestMemoryNoise(t *testing.T) {
 		{"pages of 4 KiB", point(30001*mib + 4096), nil, 4096},
 		{"two devices may each be off by a step", point(30001*mib, 30003*mib), nil, 2 * float64(mib)},
 		{"readings after the warm-up that lie apart, 5th to 95th percentile", point(30001 * mib), []memprofile.DeviceTimeline{series}, float64(mib) * (1 + 0.9*102)},
-		{"too few readings tell nothing", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At[:5], UsedBytes: series.UsedBytes[:5]}}, float64(mib)},
+		{"of few readings the range", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At[:5], UsedBytes: series.UsedBytes[:5]}}, 3 * float64(mib)},
+		{"one reading tells nothing", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At[:3], UsedBytes: series.UsedBytes[:3]}}, float64(mib)},
+		{
+			"on a CPU the engine's processes, not the host", point(30001 * mib),
+			[]memprofile.DeviceTimeline{{At: series.At[:5], UsedBytes: slices.Repeat([]*unit.Bytes{to(mib), to(900 * mib)}, 3)[:5], ProcessBytes: series.UsedBytes[:5]}},
+			3 * float64(mib),
+		},
 		{"lists of different lengths tell nothing", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At, UsedBytes: series.UsedBytes[:50]}}, float64(mib)},
 	} {
 		t.Run(v.why, func(t *testing.T) {
 			d := &memprofile.Document{}
 			d.MemoryMeasurements.PostWarmup, d.MemoryMeasurements.Peak = v.peak, v.peak
+			if strings.HasPrefix(v.why, "on a CPU") {
+				d.GPUInfo.GPUType = "cpu"
+			}
 			if v.lines != nil {
 				d.MemoryTimeline = &memprofile.Timeline{Devices: v.lines}
 			}

@@ -176,13 +176,14 @@ func resolution(p *memprofile.MemoryPoint) unit.Bytes {
 	return step * unit.Bytes(len(readings))
 }
 
-// fewest is the number of readings of a device from which their spread can be
-// told.
+// fewest is the number of readings of a device from which percentiles tell
+// their spread; of fewer it is the range.
 const fewest = 10
 
 // memorySpread is how far the readings after the warm-up lie apart, from the
-// 5th to the 95th percentile, summed over the devices; nil where there are too
-// few, or no moment of the warm-up.
+// 5th to the 95th percentile, summed over the devices; nil where there are not
+// two, or no moment of the warm-up. Of an engine on a CPU they are those of its
+// processes: what else the host holds is not its own.
 func memorySpread(d *memprofile.Document) *unit.Bytes {
 	warm := d.MemoryMeasurements.PostWarmup
 	if d.MemoryTimeline == nil || len(d.MemoryTimeline.Devices) == 0 || warm == nil || warm.At == nil {
@@ -191,8 +192,8 @@ func memorySpread(d *memprofile.Document) *unit.Bytes {
 	var sum unit.Bytes
 	for _, device := range d.MemoryTimeline.Devices {
 		series := device.UsedBytes
-		if len(series) == 0 {
-			series = device.ProcessBytes // an engine on a CPU
+		if d.GPUInfo.GPUType == "cpu" || len(series) == 0 {
+			series = device.ProcessBytes
 		}
 		if len(series) != len(device.At) {
 			return nil
@@ -203,11 +204,15 @@ func memorySpread(d *memprofile.Document) *unit.Bytes {
 				used = append(used, float64(*series[i]))
 			}
 		}
-		if len(used) < fewest {
-			return nil
-		}
 		slices.Sort(used)
-		sum += unit.Bytes(stat.QuantileSorted(used, 0.95) - stat.QuantileSorted(used, 0.05))
+		switch n := len(used); {
+		case n < 2:
+			return nil
+		case n < fewest:
+			sum += unit.Bytes(used[n-1] - used[0])
+		default:
+			sum += unit.Bytes(stat.QuantileSorted(used, 0.95) - stat.QuantileSorted(used, 0.05))
+		}
 	}
 	return &sum
 }

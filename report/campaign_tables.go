@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,7 +157,12 @@ func settings() []setting {
 		{"PP", func(r CampaignRow) string { return positive(r.PipelineParallel) }},
 		{"GPUs", func(r CampaignRow) string { return strings.Join(r.GPUIDs, ",") }},
 		{"block size", func(r CampaignRow) string { return positive(r.BlockSize) }},
-		{"utilization", func(r CampaignRow) string { return strconv.FormatFloat(r.GPUMemoryUtilization, 'g', -1, 64) }},
+		{"utilization", func(r CampaignRow) string {
+			if !strings.HasPrefix(r.Engine, "vllm") {
+				return "" // a setting of vLLM's alone
+			}
+			return strconv.FormatFloat(r.GPUMemoryUtilization, 'g', -1, 64)
+		}},
 		{"max length", func(r CampaignRow) string { return positive(r.MaxModelLen) }},
 		{"tokens of a step", func(r CampaignRow) string { return positive(r.MaxNumBatchedTokens) }},
 		{"threads", func(r CampaignRow) string { return positive(r.Threads) }},
@@ -300,7 +306,17 @@ func gbCell(size *unit.Bytes) Cell {
 	if size == nil {
 		return Missing()
 	}
-	return Fixed(float64(*size)/1e9, 2)
+	return inGB(int64(*size))
+}
+
+// inGB shows a size in 1e9 bytes with two decimals, a small one with four: what
+// a small model holds is not nothing.
+func inGB(bytes int64) Cell {
+	gb := float64(bytes) / 1e9
+	if gb != 0 && math.Abs(gb) < 0.1 {
+		return Fixed(gb, 4)
+	}
+	return Fixed(gb, 2)
 }
 
 // askedApart are the settings that were asked for and tell the cells of a

@@ -373,3 +373,20 @@ func ExampleCampaignTables() {
 	// model          batch  input  output  state  attempts  reason              what to do
 	// Qwen/Qwen3-8B    512    512     256  oom           1  CUDA out of memory  fewer sequences
 }
+
+// TestSmallSizes: what a small model holds is shown, and not rounded to nothing.
+func TestSmallSizes(t *testing.T) {
+	d := &memprofile.Document{}
+	small, total := unit.Bytes(4_325_376), unit.Bytes(769_843_200)
+	d.MemoryBreakdown.Parts = []memprofile.Part{{Name: memprofile.PartKVCache, Bytes: &small, Confidence: memprofile.High, Source: "engine"}}
+	d.MemoryMeasurements.Peak = &memprofile.MemoryPoint{TotalBytes: &total}
+	var text strings.Builder
+	if err := report.Text(&text, report.CampaignTables(runOf("r", done(cellOf("m/a", 1, 1, 1), d)))...); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{" 0.0043 ", " 0.77 "} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+}

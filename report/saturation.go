@@ -37,6 +37,9 @@ func SaturationTables(d SaturationDocument) []Table {
 	if d.Good != nil && !d.Confirmed {
 		summary.pair("", "another seed did not confirm it")
 	}
+	if d.Short {
+		summary.pair("", "but the runs were too short to tell: none served as much, since they ended before a queue could build up; give more --num-prompts or a --duration")
+	}
 	rate("knee", d.Knee, "requests/s")
 	rate("highest throughput", d.MaxThroughput, "requests/s")
 	rate("", d.MaxTokens, "output tok/s")

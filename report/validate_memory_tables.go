@@ -41,8 +41,6 @@ func percentText(format string, p float64) string {
 	return fmt.Sprintf(format, p)
 }
 
-func inGB(bytes int64) Cell { return Fixed(float64(bytes)/1e9, 2) }
-
 func quality(q *string) Cell {
 	if q == nil {
 		return Missing()

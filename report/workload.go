@@ -15,6 +15,9 @@ type WorkloadDocument struct {
 	Place   string           `json:"place,omitempty"`
 	Results []WorkloadResult `json:"results"`
 	Files   []string         `json:"files,omitempty"`
+	// Profiles are the lengths of the .llmprof files in bytes after the last
+	// cell: what stands behind is of a cell that was not finished.
+	Profiles map[string]int64 `json:"profile_bytes,omitempty"`
 	// Asked is how it was measured, so that what is added is measured alike.
 	Asked map[string]any `json:"asked"`
 }
@@ -124,7 +127,7 @@ type WorkloadProof struct {
 // shares 0..1; nil is not measured.
 type SchedulingMetrics struct {
 	PrefillCompute    []float64 `json:"prefill_compute_time"`   // steps, ms
-	DecodeCompute     []float64 `json:"decode_compute_time"`    // steps, ms
+	DecodeCompute     []float64 `json:"decode_compute_time"`    // steps, ms; of a mixed cell those without a prompt
 	Overhead          []float64 `json:"scheduling_overhead"`    // ms
 	Allocation        []float64 `json:"memory_allocation_time"` // ms
 	GPUMemory         []float64 `json:"gpu_memory_usage"`       // most of all runs, 10^6 bytes
@@ -292,7 +295,13 @@ func (d *WorkloadResult) steps(prefill, decode *serving.Side) {
 	m := &d.Metrics
 	requests, tokens, n := 0, 0, 0
 	for _, s := range []*serving.Side{prefill, decode} {
-		if s == nil || s.Type == profile.Decode && prefill != nil { // the same steps
+		if s == nil {
+			continue
+		}
+		if s.Type == profile.Decode && prefill != nil { // the measured steps are the same
+			for _, step := range s.Pure {
+				m.DecodeCompute = append(m.DecodeCompute, step.Seconds*1e3)
+			}
 			continue
 		}
 		for _, step := range s.Steps {

@@ -290,6 +290,30 @@ func (s *Store) restart(ctx context.Context, doing, runID string, states ...Stat
 	return cells, nil
 }
 
+// Replace puts another cell in the place of one that is neither running nor
+// done, which would be a [*StateError]: pending, with the hash and the spec of
+// with and without outcome; position and attempts stay. It is an error if
+// another cell of the run has that hash.
+func (s *Store) Replace(ctx context.Context, runID, hash string, with Cell) error {
+	doing := "replace cell " + hash
+	with.State = Pending
+	if err := checkCell(with); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return s.change(ctx, doing, func(tx *sql.Tx) error {
+		state, attempts, err := progress(ctx, tx, runID, hash)
+		if err != nil {
+			return err
+		}
+		if state == Running || state == Done {
+			return &StateError{runID, hash, state, attempts, "replaced"}
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE cells SET hash = ?, spec = ?, state = ?, started = NULL, "+noOutcome+" WHERE run_id = ? AND hash = ?",
+			with.Hash, jsonText(with.Spec), Pending, runID, hash)
+		return orElse(err, s.touch(ctx, tx, runID))
+	})
+}
+
 // progress reads how far a cell has come.
 func progress(ctx context.Context, tx *sql.Tx, runID, hash string) (state State, attempts int, err error) {
 	err = tx.QueryRowContext(ctx, "SELECT state, attempts FROM cells WHERE run_id = ? AND hash = ?", runID, hash).Scan(&state, &attempts)

@@ -281,3 +281,59 @@ func TestCancelledLeavesNothing(t *testing.T) {
 		t.Errorf("the cell is %+v: want it untouched", c)
 	}
 }
+
+// TestReplace: a cell that has no result can become another one, in its place.
+func TestReplace(t *testing.T) {
+	other := store.Cell{Hash: "new", Spec: json.RawMessage(`{"n":2}`), Index: 9}
+	for _, c := range []struct {
+		why, hash string
+		with      store.Cell
+		state     store.State // before; empty for one that was not begun
+		ok        bool
+	}{
+		{"one that waits", "c1", other, "", true},
+		{"one that failed: its outcome goes", "c1", other, store.Failed, true},
+		{"other settings, the same hash", "c1", store.Cell{Hash: "c1", Spec: json.RawMessage(`{"n":3}`)}, "", true},
+		{"a result stays", "c1", other, store.Done, false},
+		{"what runs stays", "c1", other, store.Running, false},
+		{"no second one of a hash", "c1", store.Cell{Hash: "c0"}, "", false},
+		{"no cell of that hash", "c7", other, "", false},
+		{"no JSON", "c1", store.Cell{Hash: "new", Spec: json.RawMessage(`{`)}, "", false},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			st := filled(t, 3)
+			want := store.Cell{RunID: "r", Hash: c.with.Hash, Index: 1, Spec: c.with.Spec, State: store.Pending}
+			if c.state != "" {
+				want.Attempts = begin(t, st, "c1")
+			}
+			if c.state.Ended() && c.state != "" {
+				failed := end("c1", 1, c.state)
+				failed.Error, failed.Result = "died", json.RawMessage(`[1]`)
+				if err := st.Finish(t.Context(), failed); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, err := st.Cells(t.Context(), "r")
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = st.Replace(t.Context(), "r", c.hash, c.with)
+			if !c.ok {
+				after, _ := st.Cells(t.Context(), "r")
+				if diff := cmp.Diff(before, after); err == nil || diff != "" {
+					t.Errorf("%v: want an error, and nothing changed (-before +after):\n%s", err, diff)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, cellOf(t, st, "r", c.with.Hash)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if counts, err := st.Counts(t.Context(), "r"); err != nil || counts[store.Pending] != 3 {
+				t.Errorf("%v, %v: want 3 pending cells", counts, err)
+			}
+		})
+	}
+}

@@ -145,7 +145,8 @@ func TestHoldEndsWithItsLock(t *testing.T) {
 			_, begun := mine.Begin(late, "r", "c1", noon())
 			_, reset := mine.Reset(late, "r", store.Failed)
 			_, added := mine.AddCells(late, "r", []store.Cell{{Hash: "new"}})
-			for what, err := range map[string]error{"recover": recovered, "begin": begun, "reset": reset, "add": added, "finish": mine.Finish(late, end("c0", 1, store.Failed))} {
+			replaced := mine.Replace(late, "r", "c1", store.Cell{Hash: "new"})
+			for what, err := range map[string]error{"recover": recovered, "begin": begun, "reset": reset, "add": added, "replace": replaced, "finish": mine.Finish(late, end("c0", 1, store.Failed))} {
 				if !errors.Is(err, store.ErrLockLost) {
 					t.Errorf("%s after the lock was lost: %v: want %v", what, err, store.ErrLockLost)
 				}
