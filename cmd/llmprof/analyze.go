@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ type analyzeFlags struct {
 	perOp                bool
 	strict               bool
 	figure               string
+	given                func(name string) bool
 }
 
 func (a *app) analyzeCommand() *cobra.Command {
@@ -74,6 +76,7 @@ to compare with; see docs/analyze.md.`,
 	flags.Var(&f.output, "output-len", "generated tokens of each request")
 	f.deployment.register(cmd)
 	f.knobs.register(cmd)
+	f.given = flags.Changed
 	flags.StringVar(&f.method, "method", "roofline", "roofline, or llm-profiler to reproduce that tool")
 	flags.StringVar(&f.compat, "compat-version", "", "version that --method llm-profiler reproduces: 4185809 (default) or 8c117d6")
 	flags.BoolVar(&f.perOp, "per-op", false, "list every operator")
@@ -92,7 +95,7 @@ func oneModel(cmd *cobra.Command, args []string) error {
 	case 0:
 		return usage("llmprof models lists what the catalog knows", "%s wants a model", cmd.Name())
 	default:
-		return usage(fmt.Sprintf("see llmprof %s --help", cmd.Name()), "%s wants one model, and got %s", cmd.Name(), strings.Join(args, " "))
+		return usage(fmt.Sprintf("see %s --help", cmd.CommandPath()), "%s wants one model, and got %s", cmd.Name(), strings.Join(args, " "))
 	}
 }
 
@@ -117,7 +120,7 @@ type deploymentFlags struct {
 func (f *deploymentFlags) register(cmd *cobra.Command) {
 	f.registerFormats(cmd)
 	flags := cmd.Flags()
-	f.blockSize, f.maxModelLen, f.maxTokens, f.prefix = newCount(1, 16), newCount(0, 0), newCount(0, 0), newCount(0, 0)
+	f.blockSize, f.maxModelLen, f.maxTokens, f.prefix = newCount(1, 16), newEngineCount(0, 0), newEngineCount(0, 0), newCount(0, 0)
 	f.stages = newCounts(1)
 	flags.Float64Var(&f.utilization, "gpu-memory-utilization", 0.9, "share of device memory that the engine may take")
 	flags.Float64Var(&f.static, "mem-fraction-static", 0, "SGLang's share: weights and KV cache only, instead of --gpu-memory-utilization")
@@ -224,6 +227,9 @@ func (f *knobFlags) registerTimes(cmd *cobra.Command) {
 	f.changed = flags.Changed
 }
 
+// plain writes a number without an exponent.
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
 // resolve returns the settings of the flags.
 func (f *knobFlags) resolve() (cost.Settings, error) {
 	s := f.settings
@@ -233,6 +239,21 @@ func (f *knobFlags) resolve() (cost.Settings, error) {
 	}{{"eff-compute", s.EffCompute}, {"eff-hbm", s.EffHBM}, {"eff-net", s.EffNet}} {
 		if !(share.value > 0 && share.value <= 1) {
 			return s, usage("", "--%s is %g: want more than 0 and at most 1", share.name, share.value)
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		value     float64
+		low, high float64
+	}{
+		{"launch-us", f.launch, 0, 1e6},
+		{"step-overhead-us", f.overhead, 0, 1e7},
+		{"overlap", s.Overlap, 0, 1},
+		{"kv-reread", s.KVReread, 1, 1e4},
+		{"expert-imbalance", s.ExpertImbalance, 1, 1e4},
+	} {
+		if !(c.value >= c.low && c.value <= c.high) {
+			return s, usage("", "--%s is %g: want %s to %s", c.name, c.value, plain(c.low), plain(c.high))
 		}
 	}
 	s.Launch = unit.Seconds(f.launch * 1e-6)
@@ -318,6 +339,7 @@ func (a *app) analyzeRoofline(ctx context.Context, ref string, f *analyzeFlags) 
 	documents := make([]report.AnalysisDocument, len(all))
 	for i, analysis := range all {
 		documents[i] = report.Analysis(analysis, version())
+		documents[i].Memory.Engine = f.engineKV(analysis)
 		documents[i].ModelOrigin, documents[i].ModelRevision = found.Origin, found.Revision
 	}
 	a.warn(unique(documents)...)
@@ -340,7 +362,7 @@ func (a *app) analyzeRoofline(ctx context.Context, ref string, f *analyzeFlags) 
 	case a.format == formatCSV:
 		err = a.write(documents[0], report.Sweep(documents))
 	default:
-		err = a.write(documents[0], report.AnalysisTables(all[0], f.perOp)...)
+		err = a.write(documents[0], report.AnalysisTables(all[0], f.perOp, documents[0].Memory.Engine)...)
 	}
 	return errors.Join(err, f.verdict(documents))
 }

@@ -120,7 +120,7 @@ lists of lengths and sizes too. A run that goes on wants those that it began wit
 	flags.BoolVar(&f.resume, "resume", false, "go on with the last run of this file")
 	flags.StringVar(&f.runID, "run", "", "with --resume: the run to go on with (llmprof runs lists them)")
 	flags.BoolVar(&f.retry, "retry-failed", false, "with --resume: run again what failed, timed out or found its place gone")
-	flags.BoolVar(&f.otherSettings, "other-settings", false, "with --resume: go on although --program, --image or --clock is another than before")
+	flags.BoolVar(&f.otherSettings, "other-settings", false, "with --resume: go on although --program, --image, --clock, --sampler or a setting of cells is another than before")
 	flags.StringVar(&f.only, "only", "", "cells to run: 'model=llama*,batch=8,input=512|1024,hash=ab12*', with --resume 'state=oom|skipped' too")
 	flags.StringVar(&f.results, "results-dir", memoryFolder, "folder for profiles and reports")
 	flags.StringVar(&f.name, "name", "", "name of the run (default: the file's)")
@@ -228,25 +228,24 @@ const maxBatchBytes = 4 << 20
 // offlineModel finds an architecture in the catalog, in a folder or in the
 // caches, without the network.
 func (a *app) offlineModel(ctx context.Context, cat *catalog.Catalog) func(string) (*catalog.Model, error) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = ""
-	}
-	client := hub.ClientFromEnv(os.Getenv, home)
-	client.Catalog, client.Offline = cat, true
+	client := hubClient(cat)
+	client.Offline = true
+	return modelsOnce(ctx, client)
+}
+
+// modelsOnce looks each model up a single time.
+func modelsOnce(ctx context.Context, client *hub.Client) func(string) (*catalog.Model, error) {
 	known := map[string]*catalog.Model{}
 	faults := map[string]error{}
 	return func(ref string) (*catalog.Model, error) {
-		if m, ok := known[ref]; ok {
-			return m, faults[ref]
+		if _, ok := known[ref]; ok {
+			return known[ref], faults[ref]
 		}
 		found, err := client.Model(ctx, ref)
+		known[ref], faults[ref] = nil, err
 		if err == nil {
 			known[ref] = found.Model
-		} else {
-			known[ref] = nil
 		}
-		faults[ref] = err
 		return known[ref], err
 	}
 }

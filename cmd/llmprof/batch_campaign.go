@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmprof/llmprof/campaign"
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/measure/memory"
 	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/store"
 )
@@ -43,7 +44,7 @@ func (a *app) runBatch(ctx context.Context, b *batchRun) (fault error) {
 		return err
 	}
 	defer func() { fault = errors.Join(fault, b.store.Close()) }()
-	if err := a.prepareRun(ctx, b); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return err
 	}
 	a.log().Info("run " + b.run.ID)
@@ -52,6 +53,7 @@ func (a *app) runBatch(ctx context.Context, b *batchRun) (fault error) {
 		return err
 	}
 	meter := a.newBatchMeter()
+	runner.note = meter.note
 	hooks := meter.hooks()
 	count := hooks.Ready
 	hooks.Ready = func(o campaign.Outcome) {
@@ -96,12 +98,22 @@ func (a *app) sayPrepared(o campaign.Outcome) {
 	if o.Reset > 0 {
 		a.log().Info(fmt.Sprintf("%d cells are run again", o.Reset))
 	}
+	if o.Changed > 0 {
+		a.log().Info(fmt.Sprintf("%d cells have the settings of now", o.Changed))
+	}
+	if o.Left > 0 {
+		a.warn(fmt.Sprintf("%d cells of the run are not in the file as it and the flags are now; they are run all the same", o.Left))
+	}
 }
 
 // runSettings are what decides the measurements beside the cells.
 func (f *batchFlags) runSettings() json.RawMessage {
 	given := map[string]string{}
-	for name, value := range map[string]string{"program": f.program, "image": f.image, "clock": f.clock} {
+	sampler := f.sampler
+	if sampler == memory.SamplerAuto {
+		sampler = ""
+	}
+	for name, value := range map[string]string{"program": f.program, "image": f.image, "clock": f.clock, "sampler": sampler} {
 		if value != "" {
 			given[name] = value
 		}
@@ -175,8 +187,8 @@ func batchVerdict(o campaign.Outcome, chosen bool) error {
 	return nil
 }
 
-// prepareRun makes the run, or finds the one to go on with.
-func (a *app) prepareRun(ctx context.Context, b *batchRun) error {
+// prepare makes the run, or finds the one to go on with.
+func (b *batchRun) prepare(ctx context.Context) error {
 	f := b.flags
 	source := f.config
 	if source != "" {
@@ -194,7 +206,41 @@ func (a *app) prepareRun(ctx context.Context, b *batchRun) error {
 		return err
 	}
 	b.run = run
-	return a.warnOthers(ctx, b)
+	if f.config == "" && f.model == "" && f.laysAny() {
+		b.cells, err = b.laid(ctx)
+	}
+	return err
+}
+
+// laid are the cells of the run with the flags laid over them, where no file
+// says what is asked for.
+func (b *batchRun) laid(ctx context.Context) ([]campaign.Cell, error) {
+	for _, list := range []string{"input-len", "output-len", "batch-size", "block-sizes", "block-size"} {
+		if b.flags.changed(list) {
+			return nil, usage("give the file of the run too, or --model", "--%s beside --run alone: the cells of the run have their sizes", list)
+		}
+	}
+	rows, err := b.store.Outline(ctx, b.run.ID)
+	if err != nil {
+		return nil, err
+	}
+	var cells []campaign.Cell
+	for _, row := range rows {
+		c, err := campaign.Decode(row)
+		if err != nil {
+			return nil, err
+		}
+		m := campaign.Model{Cell: c, InputLengths: []int{c.InputLen}, OutputLengths: []int{c.OutputLen}, BatchSizes: []int{c.BatchSize}}
+		if c.BlockSize > 0 {
+			m.BlockSizes = []int{c.BlockSize}
+		}
+		m, err = b.flags.lay(m)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, (&campaign.File{Models: []campaign.Model{m}}).Cells()...)
+	}
+	return cells, different(cells)
 }
 
 // find finds the run to go on with: the one that is named, or the newest of
@@ -212,31 +258,6 @@ func (b *batchRun) find(ctx context.Context, source string) (store.Run, error) {
 		return store.Run{}, usage("without --resume a new run begins; llmprof runs lists those that there are", "no run of %s is in the store", source)
 	}
 	return runs[at].Run, nil
-}
-
-// warnOthers says which open cells of the run were not asked for this time.
-func (a *app) warnOthers(ctx context.Context, b *batchRun) error {
-	if len(b.cells) == 0 {
-		return nil
-	}
-	asked := map[string]bool{}
-	for _, c := range b.cells {
-		asked[c.Hash()] = true
-	}
-	held, err := b.store.Outline(ctx, b.run.ID)
-	if err != nil {
-		return err
-	}
-	others := 0
-	for _, c := range held {
-		if !asked[c.Hash] && !c.State.Ended() {
-			others++
-		}
-	}
-	if others > 0 {
-		a.warn(fmt.Sprintf("%d cells of the run are not in the file as it and the flags are now; they are run all the same", others))
-	}
-	return nil
 }
 
 func (b *batchRun) create(ctx context.Context, source string) error {

@@ -30,6 +30,9 @@ type batchRunner struct {
 	model func(string) (*catalog.Model, error)
 	store *store.Store
 	run   store.Run
+	note  func(string) // shows a remark beside the cells
+	// blank are models whose missing architecture was remarked on.
+	blank map[string]bool
 	// shared are names that several cells of the run have.
 	shared map[string]bool
 	// held is what the devices of a place still hold of the last engine there.
@@ -38,8 +41,8 @@ type batchRunner struct {
 
 func (a *app) newBatchRunner(ctx context.Context, b *batchRun) (*batchRunner, error) {
 	r := &batchRunner{
-		app: a, cat: b.cat, flags: b.flags, model: a.offlineModel(ctx, b.cat), store: b.store, run: b.run,
-		shared: map[string]bool{}, held: map[string]unit.Bytes{},
+		app: a, cat: b.cat, flags: b.flags, model: modelsOnce(ctx, hubClient(b.cat)), store: b.store, run: b.run,
+		shared: map[string]bool{}, blank: map[string]bool{}, held: map[string]unit.Bytes{},
 	}
 	rows, err := b.store.Outline(ctx, b.run.ID)
 	if err != nil {
@@ -98,15 +101,21 @@ func settingsOf(c campaign.Cell) memorySettings {
 	return memorySettings{dtype: c.DType, quantization: c.Quantization, kv: c.KVCacheDType, trust: c.TrustRemoteCode, eager: c.EnforceEager}
 }
 
-// commandLine is the engine's own command line for a cell, or where its
-// driver does not say it, that of a profile of the cell alone.
+// commandLine is the engine's own command line for a cell with the variables that
+// the cell sets, or where its driver does not say it, that of a profile of the
+// cell alone.
 func (f *batchFlags) commandLine(c campaign.Cell) []string {
 	task := engine.StepTask{BatchSize: c.BatchSize, InputLen: c.InputLen, OutputLen: c.OutputLen}
+	variables := append(engine.NewRedactor(f.env...).RedactEnv(environmentOf(c.EngineEnv)), visibleVariables(c.GPUIDs)...)
 	if driver, setup, ok := f.describe(c); ok {
 		setup.MaxBatch, setup.MaxInput, setup.MaxOutput = c.BatchSize, c.InputLen, c.OutputLen
 		setup.Args = publicArgs(setup.Args, setup.Env)
 		if commander, ok := onceATask(driver).(engine.Commander); ok {
-			return commander.CommandLine(setup, task, c.NumWarmup, c.NumIters)
+			argv := commander.CommandLine(setup, task, c.NumWarmup, c.NumIters)
+			if len(variables) > 0 {
+				argv = slices.Concat([]string{"env"}, variables, argv)
+			}
+			return argv
 		}
 	}
 	argv := []string{
@@ -147,7 +156,7 @@ func (f *batchFlags) commandLine(c campaign.Cell) []string {
 	for _, arg := range publicArgs(c.EngineArgs, f.env) {
 		argv = append(argv, "--engine-arg="+arg)
 	}
-	for _, variable := range engine.NewRedactor(f.env...).RedactEnv(environmentOf(c.EngineEnv)) {
+	for _, variable := range variables {
 		argv = append(argv, "--engine-env="+variable)
 	}
 	return argv
@@ -198,7 +207,10 @@ func (r *batchRunner) Load(ctx context.Context, g campaign.Group) (_ campaign.En
 		EngineArgs: publicArgs(setup.Args, setup.Env), Stated: architectureStated(c.Architecture),
 	}
 	if subject.Model, err = r.model(c.ModelID); err != nil {
-		subject.Model = nil // the file's figures stand in
+		r.unknown(c, err)
+	}
+	if err := fewTokens(c.Engine, subject.Model); err != nil {
+		return nil, &campaign.CellError{State: store.Refused, Err: err, Advice: "engine vllm starts a server, which takes any prompt"}
 	}
 	e := &batchEngine{runner: r, flags: flags, most: driver.Abilities().MaxBatch, anew: driver.Abilities().AnewForTask}
 	e.run, err = r.app.newMemoryRun(ctx, memoryRun{
@@ -215,6 +227,15 @@ func (r *batchRunner) Load(ctx context.Context, g campaign.Group) (_ campaign.En
 		return nil, startFailure(err)
 	}
 	return e, nil
+}
+
+// unknown says once that a model's architecture is neither found nor in the file.
+func (r *batchRunner) unknown(c campaign.Cell, why error) {
+	if stated := c.Architecture; stated.Params > 0 && stated.NumLayers > 0 || r.blank[c.ModelID] {
+		return
+	}
+	r.blank[c.ModelID] = true
+	r.note(fmt.Sprintf("the architecture of %s is not known, and figures that follow from it are left out: %v", c.ModelID, why))
 }
 
 func architectureStated(a campaign.Architecture) memory.Architecture {

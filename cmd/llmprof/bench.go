@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -61,18 +62,20 @@ The flags are those of vllm bench serve; several URLs are asked in turn.`,
   llmprof bench http://127.0.0.1:8000 --max-concurrency 32 --num-prompts 500 --goodput 'ttft:500 tpot:50'
   llmprof bench http://127.0.0.1:8000 --find-rate --slo 'ttft:500 tpot:50'
   llmprof bench http://127.0.0.1:8000 --dataset-path azure.csv --trace-speed 2 -o results/monday`,
-		Args: atLeastOne("the URL of a server"),
+		Args: benchURLs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.given = a.givenIn(cmd)
+			given := a.givenIn(cmd)
+			f.given = func(name string) bool { return given(name) || given(strings.TrimPrefix(name, "random-")) }
+			f.endpointGiven = f.given("endpoint")
 			return a.bench(cmd.Context(), args, f)
 		},
 	}
 	f.targetFlags.register(cmd)
 	f.workloadFlags.register(cmd)
 	flags := cmd.Flags()
-	flags.IntVar(&f.concurrency, "max-concurrency", 0, "most open requests; without --request-rate, the number of clients that ask one after the other")
+	flags.Var(newWhole(&f.concurrency, 0), "max-concurrency", "most open requests; without --request-rate, the number of clients that ask one after the other")
 	flags.IntVar(&f.warmup, "num-warmups", 2, "requests before the run that are in no figure")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "longest time of one request")
+	flags.Var(newSpan(&f.timeout, 10*time.Minute), "timeout", "longest time of one request")
 	flags.StringVar(&f.slo, "slo", "", "limits, as 'ttft:500 tpot:50' in ms for each request, or 'ttft:p99<500ms' for a quantile")
 	flags.StringVar(&f.goodput, "goodput", "", "the same for each request, as vllm bench serve has it")
 	flags.StringVar(&f.shown, "percentile-metrics", "", "latencies in the table: "+strings.Join(report.BenchMetrics(), ",")+" (default: all); JSON has all")
@@ -82,15 +85,18 @@ The flags are those of vllm bench serve; several URLs are asked in turn.`,
 	flags.DurationVar(&f.metricsInterval, "metrics-interval", time.Second, "time between two readings of /metrics")
 	flags.BoolVar(&f.find, "find-rate", false, "look for the highest rate that keeps the --slo, from --request-rate (1) on")
 	flags.Float64Var(&f.share, "goodput-share", 0.9, "with --find-rate: share of requests that must keep the limits, 0..1")
-	flags.BoolVar(&f.overload, "stop-overload", false, "end early when open requests and TTFT keep rising")
+	flags.BoolVar(&f.overload, "stop-overload", false, "with --request-rate or a trace: end early when open requests and TTFT keep rising")
 	onlyOnCommandLine(flags, "output", "export", "slo", "goodput")
 	return cmd
 }
 
 // bench runs a load, or looks for the rate that keeps the limits.
 func (a *app) bench(ctx context.Context, urls []string, f *benchFlags) error {
-	if err := f.check(); err != nil {
+	if err := cmp.Or(f.check(), checkTLS(urls, f.given)); err != nil {
 		return err
+	}
+	if urls[0] == "serve" {
+		return usage("leave it out: llmprof bench URL", "serve is no address, and bench has no further commands")
 	}
 	limits, err := f.limits()
 	if err != nil {
@@ -107,7 +113,7 @@ func (a *app) bench(ctx context.Context, urls []string, f *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	targets, err := f.targets(ctx, urls)
+	targets, facts, err := f.targets(ctx, urls)
 	if err != nil {
 		return err
 	}
@@ -125,19 +131,26 @@ func (a *app) bench(ctx context.Context, urls []string, f *benchFlags) error {
 	if err := checkExports(exports); err != nil {
 		return err
 	}
-	result, watcher, err := a.runBench(ctx, targets, schedule, f)
+	servers := a.watch(ctx, targets, f, f.metricsInterval)
+	result, err := a.runBench(ctx, targets, schedule, f, servers.group)
 	if err != nil {
 		return err
 	}
 	whole, steady := result.Summaries(limits)
-	onServer, steadyOnServer := windowsOf(watcher, result, steady)
+	said := servers.windows(result, steady)
+	onServer, steadyOnServer := said.together()
 	result.ServerHits = prefixHits(onServer)
 	document := report.Bench(result, whole, steady, load.Judge(result, whole, steady, load.DefaultLimits()), version())
 	document.Model, document.Engine, document.Endpoint = targets[0].Model, string(targets[0].Engine), string(targets[0].Endpoint)
+	document.EngineVersion = releases(facts)
 	for _, t := range targets {
 		document.Targets = append(document.Targets, t.URL)
 	}
 	document.ServerWhole, document.Server = onServer, steadyOnServer
+	if len(said) > 1 && servers.group.Followed() {
+		document.Servers = said
+	}
+	document.Warnings = servers.warnings
 	// What could not be saved is shown all the same.
 	saved := errors.Join(exportBench(f, exports, result, &document), a.saveBench(f.out, result, &document))
 	if err := errors.Join(a.write(document, report.BenchTables(document, f.metrics())...), saved); err != nil {
@@ -146,30 +159,19 @@ func (a *app) bench(ctx context.Context, urls []string, f *benchFlags) error {
 	return benchVerdict(ctx, &document)
 }
 
-// runBench runs a load while it shows it and reads the server's metrics; the
-// watcher is nil where there are none.
-func (a *app) runBench(ctx context.Context, targets []load.Target, s *workload.Schedule, f *benchFlags) (*load.Result, *metrics.Watcher, error) {
-	var watcher *metrics.Watcher
-	if len(targets) == 1 {
-		watcher = a.watch(ctx, targets[0], f)
-	} else if !f.noMetrics {
-		a.log().Info("the servers' own metrics are not read: there are several")
-	}
-	live := a.newBenchLive(benchSeen{open: s.Open()}, watcher)
+// runBench runs a load while it shows it and reads the servers' metrics.
+func (a *app) runBench(ctx context.Context, targets []load.Target, s *workload.Schedule, f *benchFlags, group metrics.Group) (*load.Result, error) {
+	live := a.newBenchLive(benchSeen{open: s.Open()}, group)
 	result, err := load.Run(ctx, targets, load.Options{
 		Schedule: s, MaxConcurrency: f.held(s), Warmup: f.warmup, Timeout: f.timeout, StopOverload: f.overload,
 		Hooks: load.Hooks{Tick: live.tick, Begin: func() {
-			if watcher != nil {
-				watcher.Read(ctx)
-			}
+			group.Read(ctx)
 			live.begin()
 		}},
 	})
 	live.end()
-	if watcher != nil {
-		watcher.Stop()
-	}
-	return result, watcher, err
+	group.Stop()
+	return result, err
 }
 
 // prefixHits are the prompt tokens that the server found in its prefix cache;
@@ -201,44 +203,6 @@ func (f *benchFlags) held(s *workload.Schedule) int {
 		return 0
 	}
 	return f.concurrency
-}
-
-// watch follows the server's metrics; nil where it publishes none.
-func (a *app) watch(ctx context.Context, t load.Target, f *benchFlags) *metrics.Watcher {
-	if f.noMetrics {
-		return nil
-	}
-	server, err := metricsOf(t)
-	var w *metrics.Watcher
-	if err == nil {
-		w, err = metrics.Watch(context.WithoutCancel(ctx), server, f.metricsInterval)
-	}
-	if err != nil {
-		a.log().Info("the server's own metrics are not read: " + err.Error())
-		return nil
-	}
-	return w
-}
-
-// metricsOf is where a target publishes its metrics, asked as the target is.
-func metricsOf(t load.Target) (metrics.Server, error) {
-	client, header, err := t.HTTP()
-	return metrics.Server{URL: t.URL, Header: header, Client: client}, err
-}
-
-// windowsOf are the server's figures of both windows.
-func windowsOf(w *metrics.Watcher, r *load.Result, steady load.Summary) (whole, part *metrics.Window) {
-	if w == nil {
-		return nil, nil
-	}
-	at := func(seconds float64) time.Time { return r.Started.Add(time.Duration(seconds * float64(time.Second))) }
-	if window, ok := w.Between(r.Started, r.Started.Add(r.Elapsed)); ok {
-		whole = &window
-	}
-	if window, ok := w.Within(at(steady.From), at(steady.To)); ok {
-		part = &window
-	}
-	return whole, part
 }
 
 // saveBench writes a run's files.

@@ -8,9 +8,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/llmprof/llmprof/load"
+	"github.com/llmprof/llmprof/load/metrics"
 	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/workload"
 )
@@ -31,7 +33,7 @@ func (a *app) findRate(ctx context.Context, urls []string, f *benchFlags, limits
 	if err != nil {
 		return err
 	}
-	targets, err := f.targets(ctx, urls)
+	targets, _, err := f.targets(ctx, urls)
 	if err != nil {
 		return err
 	}
@@ -43,8 +45,36 @@ func (a *app) findRate(ctx context.Context, urls []string, f *benchFlags, limits
 	if math.IsInf(start, 1) {
 		start = 0 // the search's own
 	}
-	found, err := load.Search(ctx, load.SearchOptions{
-		Limits: limits, Share: f.share, Seed: f.seed, Start: start,
+	// Watched once for all steps, so that a server without metrics is remarked once.
+	servers := a.watch(ctx, targets, f, time.Hour).group
+	defer servers.Stop()
+	search := a.search(targets, f, lengths)
+	search.Limits, search.Start, search.Settle = limits, start, untilIdle(servers, f.metricsInterval)
+	found, err := load.Search(ctx, search)
+	if err != nil {
+		return err
+	}
+	var asked []string
+	for _, t := range targets {
+		asked = append(asked, t.URL)
+	}
+	document := report.Saturation(found, limits, strings.Join(asked, ", "), targets[0].Model, version())
+	if err := errors.Join(f.saveSearch(document), a.write(document, report.SaturationTables(document)...)); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if found.Good == nil {
+		return &verdictError{"no rate keeps the limits"}
+	}
+	return nil
+}
+
+// search says how the steps of a search are made and run.
+func (a *app) search(targets []load.Target, f *benchFlags, lengths workload.Lengths) load.SearchOptions {
+	return load.SearchOptions{
+		Share: f.share, Seed: f.seed,
 		Floor: func(seed uint64) (*workload.Schedule, error) {
 			one := *f
 			one.concurrency, one.prompts, one.duration = 1, min(f.prompts, 20), 0
@@ -62,33 +92,21 @@ func (a *app) findRate(ctx context.Context, urls []string, f *benchFlags, limits
 				Schedule: s, Warmup: f.warmup, Timeout: f.timeout, StopOverload: true, Hooks: load.Hooks{Begin: live.begin, Tick: live.tick},
 			})
 		},
-		Settle: a.settle(targets[0], f),
-		Step: func(s load.SearchStep) {
-			verdict := "kept"
-			if !s.Good {
-				verdict = "missed"
-			}
-			text := searchFloor
-			if s.Rate > 0 {
-				text = fmt.Sprintf("%.4g requests/s", s.Rate)
-			}
-			a.log().Info(fmt.Sprintf("%s: limits %s", text, verdict))
-		},
-	})
-	if err != nil {
-		return err
+		Step: a.tellStep,
 	}
-	document := report.Saturation(found, limits, targets[0].URL, targets[0].Model, version())
-	if err := errors.Join(f.saveSearch(document), a.write(document, report.SaturationTables(document)...)); err != nil {
-		return err
+}
+
+// tellStep says what came of a step of a search.
+func (a *app) tellStep(s load.SearchStep) {
+	verdict := "kept"
+	if !s.Good {
+		verdict = "missed"
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	text := searchFloor
+	if s.Rate > 0 {
+		text = fmt.Sprintf("%.4g requests/s", s.Rate)
 	}
-	if found.Good == nil {
-		return &verdictError{"no rate keeps the limits"}
-	}
-	return nil
+	a.log().Info(fmt.Sprintf("%s: limits %s", text, verdict))
 }
 
 // saveSearch writes the file of a search.
@@ -99,24 +117,22 @@ func (f *benchFlags) saveSearch(d report.SaturationDocument) error {
 	return writeFile(filepath.Join(f.out, "run.json"), func(w io.Writer) error { return report.JSON(w, d) })
 }
 
-// settle waits until the server is idle again, as far as it tells.
-func (a *app) settle(t load.Target, f *benchFlags) func(context.Context) error {
+// untilIdle waits until the servers are idle again, as far as they tell, and for at
+// most 120 intervals. It asks them itself: nothing reads their metrics meanwhile.
+func untilIdle(servers metrics.Group, every time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
-		w := a.watch(ctx, t, f)
-		if w == nil {
-			return nil
-		}
-		defer w.Stop()
-		for range 120 {
-			if idle, known := w.Idle(); idle || !known {
-				return nil
+		patience, cancel := context.WithTimeout(ctx, 120*every)
+		defer cancel()
+		for {
+			servers.Read(patience)
+			if idle, known := servers.Idle(); idle || !known {
+				return ctx.Err()
 			}
 			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(f.metricsInterval):
+			case <-patience.Done():
+				return ctx.Err() // nil where only the patience is at its end
+			case <-time.After(every):
 			}
 		}
-		return nil
 	}
 }

@@ -22,7 +22,7 @@ import (
 type benchLive struct {
 	w             io.Writer
 	size          func() (columns, rows int) // nil for plain lines
-	watcher       *metrics.Watcher           // nil for no figures of the server
+	servers       metrics.Group              // empty for no figures of the server
 	stop, stopped chan struct{}              // nil for no output at all
 
 	mu    sync.Mutex
@@ -42,8 +42,8 @@ type benchSeen struct {
 }
 
 // newBenchLive begins to show a run.
-func (a *app) newBenchLive(seen benchSeen, w *metrics.Watcher) *benchLive {
-	l := &benchLive{w: a.stderr, watcher: w, seen: seen, began: time.Now()}
+func (a *app) newBenchLive(seen benchSeen, servers metrics.Group) *benchLive {
+	l := &benchLive{w: a.stderr, servers: servers, seen: seen, began: time.Now()}
 	plain := a.newMeter()
 	if plain.quiet {
 		return l
@@ -108,8 +108,8 @@ func (l *benchLive) draw() {
 		}
 		return
 	}
-	if l.watcher != nil && seen.figures != nil {
-		now := l.watcher.Latest(began)
+	if l.servers.Followed() && seen.figures != nil {
+		now := l.servers.Latest(began)
 		seen.server = &now
 	}
 	columns, rows := l.size()

@@ -176,6 +176,9 @@ func TestBenchMistakes(t *testing.T) {
 		{"a missing trace", []string{url, "--dataset-path", "nowhere.csv"}, codeUsage, "nowhere.csv"},
 		{"a wrong limit", []string{url, "--slo", "ttft"}, codeUsage, "--slo"},
 		{"a wrong limit in vLLM's words", []string{url, "--goodput", "foo:3"}, codeUsage, "--goodput: limit"},
+		{"a search ends overloaded runs itself", []string{url, "--find-rate", "--slo", "ttft:5", "--stop-overload"}, codeUsage, "--stop-overload has no use with --find-rate"},
+		{"a burst cannot keep rising", []string{url, "--stop-overload"}, codeUsage, "--stop-overload has no use without --request-rate"},
+		{"nor can a closed loop", []string{url, "--max-concurrency", "4", "--stop-overload"}, codeUsage, "--stop-overload has no use without --request-rate"},
 		{"a search without limits", []string{url, "--find-rate"}, codeUsage, "--slo"},
 		{"a broken body", []string{url, "--extra-body", "{"}, codeUsage, "--extra-body"},
 		{"no requests", []string{url, "--num-prompts", "0"}, codeUsage, "--num-prompts 0"},
@@ -194,7 +197,17 @@ func TestBenchMistakes(t *testing.T) {
 		{"lengths beside a trace", []string{url, "--dataset-path", traces + "own.csv", "--random-input-len", "5"}, codeUsage, "--random-input-len has no use"},
 		{"half a ramp", []string{url, "--ramp-up-strategy", "linear"}, codeUsage, "--ramp-up-duration"},
 		{"half a range of tokens", []string{url, "--token-low", "5"}, codeUsage, "--token-low 5"},
-		{"half a certificate", []string{url, "--tls-key", "key.pem"}, codeUsage, "--tls-cert"},
+		{"half a certificate", []string{"https://127.0.0.1:1", "--tls-key", "key.pem"}, codeUsage, "--tls-cert"},
+		{"no scheme of the web", []string{"ftp://x"}, codeUsage, "want a URL such as"},
+		{"a subcommand of another tool", []string{"serve", url}, codeUsage, "serve is no address"},
+		{"a header that cannot be", []string{url, "--header", "bad name=x"}, codeUsage, "header \"bad name\""},
+		{"a header's value is not shown", []string{url, "--header", "=sesame"}, codeUsage, "--header \"\": want NAME=VALUE"},
+		{"no number", []string{url, "--num-prompts", "abc"}, codeUsage, "--num-prompts \"abc\": \"abc\" is not a count"},
+		{"a time with an unknown unit", []string{url, "--timeout", "5x"}, codeUsage, "--timeout \"5x\": want a time such as 500ms"},
+		{"no model of the server's", []string{url, "--model", "nosuch"}, codeUsage, "the first: status 404"},
+		{"nobody there, and a model", []string{"http://127.0.0.1:1", "--model", "m"}, codeOutside, "none of 2 warm-up requests was answered, the first: connect"},
+		{"a length by its other name beside a trace", []string{url, "--dataset-path", traces + "own.csv", "--input-len", "5"}, codeUsage, "--random-input-len has no use"},
+		{"certificates without TLS", []string{url, "--insecure"}, codeUsage, "--insecure has no use without an https URL"},
 		{"a format for a folder", []string{url, "-o", "json"}, codeUsage, "-o json"},
 		{"an unknown format", []string{url, "--export", "vllm=a.json"}, codeUsage, `unknown format "vllm"`},
 		{"a format without a file", []string{url, "--export", "vllm-serve"}, codeUsage, "FORMAT=FILE"},
@@ -319,5 +332,26 @@ func TestBenchFindsRate(t *testing.T) {
 	t.Logf("%.1f requests/s keep the limit", *rate)
 	if *rate <= 0 || *rate > 120 {
 		t.Errorf("%.1f requests/s keep the limit; two seats of 23 ms serve 87", *rate)
+	}
+}
+
+// TestBenchForeignFlags: flags of other tools are taken, or what stands for them
+// here is named.
+func TestBenchForeignFlags(t *testing.T) {
+	url := mockAt(t, mock.Options{APIKey: "sesame"})
+	document, err := benched(t, url+"/v1/chat/completions", "--header", "Authorization: Bearer sesame", "--num-prompts", "3", "--input-len", "17", "--output-len", "3")
+	if err != nil && exitCode(err) != codeNo {
+		t.Fatal(err)
+	}
+	if s := summaryOf(t, document, "whole"); s.Completed != 3 || *s.OutputTokens != 9 || string(document["endpoint"]) != `"chat"` {
+		t.Errorf("%d requests of %d tokens at %s", s.Completed, *s.OutputTokens, document["endpoint"])
+	}
+	for flag, want := range map[string]string{
+		"--base-url": "is an argument", "--save-result": "-o FOLDER", "--api-key": "OPENAI_API_KEY", "--temperature": "--extra-body", "--num-promts": "did you mean --num-prompts",
+	} {
+		_, err := benched(t, url, flag, "x")
+		if err == nil || exitCode(err) != codeUsage || !strings.Contains(hintOf(err), want) {
+			t.Errorf("%s: %v, hint %q; want %q", flag, err, hintOf(err), want)
+		}
 	}
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"errors"
-	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/format/trace"
-	"github.com/llmprof/llmprof/unit"
 	"github.com/llmprof/llmprof/workload"
 )
 
@@ -46,17 +42,7 @@ func (a *app) benchSchedule(f *benchFlags) (*workload.Schedule, error) {
 
 // schedules makes a schedule at a rate.
 func (f *benchFlags) schedules(lengths workload.Lengths, rate float64, seed uint64) (*workload.Schedule, error) {
-	spec := workload.Spec{Seed: seed, Arrivals: f.arrivals(rate), Lengths: lengths, Count: f.prompts, Duration: unit.Seconds(f.duration.Seconds())}
-	if f.duration > 0 {
-		spec.Count = 0
-	}
-	if n := f.prefixLen.values[0]; n > 0 {
-		spec.Prefixes = &workload.Prefixes{Share: f.prefixShare, Groups: f.prefixGroups, Length: workload.Fixed(n), Added: true}
-	}
-	if f.turns > 0 {
-		spec.Sessions = &workload.Sessions{Turns: workload.Fixed(f.turns), Think: unit.Seconds(f.think.Seconds())}
-	}
-	s, err := workload.Build(spec)
+	s, err := workload.Build(f.spec(f.arrivals(rate, f.concurrency), lengths, seed))
 	return s, scheduleError(err)
 }
 
@@ -65,30 +51,7 @@ func scheduleError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return usage("see llmprof bench --help", "the load cannot be made: %w", err)
-}
-
-// arrivals are when requests come.
-func (f *benchFlags) arrivals(rate float64) workload.Arrivals {
-	switch {
-	case f.ramped():
-		return f.ramp()
-	case math.IsInf(rate, 1) && f.concurrency > 0:
-		return workload.Closed{Workers: f.concurrency, Think: unit.Seconds(f.think.Seconds())}
-	case math.IsInf(rate, 1):
-		return workload.Trace{Offsets: make([]unit.Seconds, f.prompts)}
-	case math.IsInf(f.burstiness, 1):
-		return workload.Constant{Rate: rate}
-	case f.burstiness == 1:
-		return workload.Poisson{Rate: rate}
-	}
-	return workload.Gamma{Rate: rate, Burstiness: f.burstiness}
-}
-
-// ramp is how the rate rises.
-func (f *workloadFlags) ramp() workload.Ramp {
-	shape := workload.RampShape(cmp.Or(f.rampShape, string(workload.Linear)))
-	return workload.Ramp{From: f.rampFrom, To: f.rampTo, Shape: shape, Over: unit.Seconds(f.rampOver.Seconds()), Burstiness: f.burstiness}
+	return usage("--help says what each flag takes", "the load cannot be made: %w", err)
 }
 
 // parseRate reads a rate; +Inf for "inf".
@@ -129,6 +92,15 @@ func datasets() []dataset {
 		{name: "mooncake", timed: true, kind: trace.Mooncake},
 		{name: "custom"},
 	}
+}
+
+// datasetNames lists their names.
+func datasetNames() []string {
+	var names []string
+	for _, d := range datasets() {
+		names = append(names, d.name)
+	}
+	return names
 }
 
 // data is the dataset that is meant. A rate that is given takes the place of a
@@ -179,16 +151,9 @@ func (a *app) benchLengths(f *benchFlags) (workload.Lengths, *trace.Trace, error
 		lengths, err := f.randomLengths()
 		return lengths, nil, err
 	}
-	file, err := os.Open(f.path)
+	t, err := a.readTrace(f.path)
 	if err != nil {
-		return nil, nil, fileError("read", f.path, err)
-	}
-	t, err := trace.Read(f.path, file, trace.Options{})
-	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, nil, err
-	}
-	for _, w := range t.Warnings {
-		a.warn(w.Error())
 	}
 	switch {
 	case data.kind != "" && t.Kind != data.kind:

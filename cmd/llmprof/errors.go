@@ -17,6 +17,8 @@ import (
 	"github.com/llmprof/llmprof/hub"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/sim"
+	"github.com/llmprof/llmprof/sim/sglang"
+	"github.com/llmprof/llmprof/store"
 )
 
 // The exit codes.
@@ -104,7 +106,10 @@ func exitCode(err error) int {
 	var newer *profile.VersionError
 	var newerPredictor *fit.VersionError
 	var unsupported *hub.UnsupportedError
+	var config *fit.UnknownConfigError
+	var stored *store.NotFoundError
 	var release *sim.UnknownReleaseError
+	var sglangRelease *sglang.UnknownReleaseError
 	var access *hub.AccessError
 	var died *engine.DiedError
 	var exit *engine.ExitError
@@ -113,7 +118,8 @@ func exitCode(err error) int {
 		return 0
 	case errors.As(err, &coded):
 		return coded.ExitCode()
-	case errors.As(err, &unknown), errors.As(err, &newer), errors.As(err, &newerPredictor), errors.As(err, &unsupported), errors.As(err, &release):
+	case errors.As(err, &unknown), errors.As(err, &newer), errors.As(err, &newerPredictor), errors.As(err, &unsupported), errors.As(err, &release), errors.As(err, &sglangRelease),
+		errors.As(err, &config), errors.As(err, &stored):
 		return codeUnknown
 	case errors.As(err, &access):
 		return accessCode(access.Reason)

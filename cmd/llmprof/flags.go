@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/unit"
+	"github.com/llmprof/llmprof/workload"
 )
 
 // normaliseFlag maps the spellings of engines and of older tools onto one:
@@ -46,15 +47,26 @@ func normaliseFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "max-model-len"
 	case "page-size":
 		name = "block-size"
-	case "max-batch-size":
+	case "max-batch-size", "max-running-requests":
 		name = "max-num-seqs"
+	case "schedule-policy":
+		name = "scheduling-policy"
+	case "disable-radix-cache":
+		name = "no-enable-prefix-caching"
+	case "disable-cuda-graph":
+		name = "enforce-eager"
+	case "num-gpu-blocks-override":
+		name = "num-gpu-blocks"
+	case "kv-cache-memory":
+		name = "kv-cache-memory-bytes"
 	}
 	return pflag.NormalizedName(name)
 }
 
 // joinValues lets flags whose value is optional take it as the next word too,
-// "--ep 8" as "--ep=8", and for batch the lists of sizes as many words:
-// "--input-len 256 512" as "--input-len=256,512".
+// "--ep 8" as "--ep=8", for batch the lists of sizes as many words,
+// "--input-len 256 512" as "--input-len=256,512", and limits as many words too,
+// "--goodput ttft:50 tpot:20" as vLLM's bench has it.
 func joinValues(args []string) []string {
 	batch := slices.Contains(args, "batch")
 	var joined []string
@@ -65,8 +77,10 @@ func joinValues(args []string) []string {
 		}
 		name, isFlag := strings.CutPrefix(arg, "--")
 		name, value, given := strings.Cut(name, "=")
-		most := 0
+		most, fits := 0, isCounts
 		switch normaliseFlag(nil, name) {
+		case "goodput", "slo":
+			most, fits = len(args), isLimit
 		case "expert-parallel-size":
 			if !given {
 				most = 1
@@ -77,7 +91,7 @@ func joinValues(args []string) []string {
 			}
 		}
 		var words []string
-		for isFlag && len(words) < most && i+1 < len(args) && isCounts(args[i+1]) {
+		for isFlag && len(words) < most && i+1 < len(args) && fits(args[i+1]) {
 			i++
 			words = append(words, args[i])
 		}
@@ -102,6 +116,12 @@ func isCounts(text string) bool {
 	return true
 }
 
+// isLimit tells "ttft:50" and "ttft:p99<500ms" from addresses and other words.
+func isLimit(text string) bool {
+	limits, err := workload.ParseSLOs(text)
+	return err == nil && len(limits) > 0
+}
+
 // counts is a flag of one or more whole numbers: "8", "1,8,32", "512,4k".
 type counts struct {
 	values []int
@@ -109,6 +129,9 @@ type counts struct {
 	set    bool
 	// single says that a list makes no sense.
 	single bool
+	// engine says that K, M and G are powers of 1024, as in vLLM's flag of that
+	// name.
+	engine bool
 }
 
 func newCounts(least int, values ...int) counts { return counts{values: values, least: least} }
@@ -132,10 +155,19 @@ func newCount(least, value int) counts {
 	return counts{values: []int{value}, least: least, single: true}
 }
 
+// newEngineCount is one number as vLLM reads it.
+func newEngineCount(least, value int) counts {
+	return counts{values: []int{value}, least: least, single: true, engine: true}
+}
+
 func (c *counts) Set(text string) error {
 	var values []int
 	for part := range strings.SplitSeq(text, ",") {
-		v, err := unit.ParseCount(part)
+		parse := unit.ParseCount
+		if c.engine {
+			parse = unit.ParseEngineCount
+		}
+		v, err := parse(part)
 		if err != nil {
 			return err
 		}

@@ -36,6 +36,8 @@ knows
     --enable-logging-iteration-details: every step it ran, whatever it served,
     and the memory figures of its start. --requests adds what the clients saw;
   - layer CSVs of LLM-Profile and LLMServingSim, and its bundles (a folder);
+  - runs of LLMServingSim's bench (a folder, or its requests.jsonl): the requests
+    with the engine's own times; and its hardware.yaml, the times of collectives;
   - the output of llama-bench as JSON, JSON Lines or CSV;
   - results of vllm bench serve, sglang.bench_serving, guidellm, aiperf and
     inference-perf: their requests, and their figures in llmprof's words;

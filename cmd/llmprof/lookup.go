@@ -69,15 +69,20 @@ func (a *app) model(ctx context.Context, cat *catalog.Catalog, ref string) (*cat
 	return found.Model, nil
 }
 
-// resolve is model with where it was found.
-func (a *app) resolve(ctx context.Context, cat *catalog.Catalog, ref string) (*hub.Resolved, error) {
+// hubClient looks models up as the environment says.
+func hubClient(cat *catalog.Catalog) *hub.Client {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = ""
 	}
 	client := hub.ClientFromEnv(os.Getenv, home)
 	client.Catalog = cat
-	found, err := client.Model(ctx, ref)
+	return client
+}
+
+// resolve is model with where it was found.
+func (a *app) resolve(ctx context.Context, cat *catalog.Catalog, ref string) (*hub.Resolved, error) {
+	found, err := hubClient(cat).Model(ctx, ref)
 	if err != nil {
 		return nil, err
 	}

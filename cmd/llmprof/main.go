@@ -50,5 +50,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		a.format = formatJSON // for errors before the flags are read
 	}
 	root.SetArgs(joinValues(args))
+	if err := strayHelp(root, args); err != nil {
+		return err
+	}
 	return root.ExecuteContext(ctx)
 }

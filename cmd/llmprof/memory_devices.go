@@ -22,6 +22,15 @@ const (
 
 func deviceVariables() []string { return []string{cudaVisible, rocrVisible, hipVisible} }
 
+// visibleVariables are those that leave an engine these devices; none for all.
+func visibleVariables(devices []string) []string {
+	if len(devices) == 0 {
+		return nil
+	}
+	list := strings.Join(devices, ",")
+	return []string{cudaVisible + "=" + list, hipVisible + "=" + list}
+}
+
 // devicesGiven are the variables that choose an engine's devices, nil where one
 // is not set: as they are given for the engine, else as its place has them.
 func devicesGiven(ctx context.Context, place engine.Place, given []string) map[string]*string {

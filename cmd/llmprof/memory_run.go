@@ -71,6 +71,7 @@ type memoryRun struct {
 	every      time.Duration
 	freeWithin time.Duration
 	each       func(gpu.Snapshot) // see [memory.Options]
+	marked     func(engine.Mark)  // beside the experiment; nil for nobody
 	subject    memory.Subject
 	hardware   string
 	// source is the command, in what is written.
@@ -85,10 +86,7 @@ const markName = "LLMPROF_ENGINE_MARK"
 func (a *app) newMemoryRun(ctx context.Context, r memoryRun, f samplerFlags, visible []string) (*memoryRun, error) {
 	mark := markName + "=" + rand.Text()
 	r.app, r.every, r.freeWithin = a, f.every, max(f.freeWithin, 1) // 0 would stand for the default
-	if len(visible) > 0 {
-		list := strings.Join(visible, ",")
-		r.setup.Env = append(r.setup.Env, cudaVisible+"="+list, hipVisible+"="+list)
-	}
+	r.setup.Env = append(r.setup.Env, visibleVariables(visible)...)
 	wanted := memory.Wanted{
 		Sampler: f.sampler, CPU: r.setup.Device == "cpu", Mark: mark,
 		Devices: max(r.setup.Deploy.TensorParallel, 1) * max(r.setup.Deploy.PipelineParallel, 1),
@@ -126,7 +124,12 @@ func (r *memoryRun) open(ctx context.Context) (*memory.Experiment, error) {
 	return memory.Open(ctx, memory.Options{
 		Source: r.sampling.Source, Keep: r.sampling.Keep, ByProcess: r.sampling.ByProcess, Each: r.each, Every: r.every, FreeWithin: r.freeWithin,
 		Start: func(ctx context.Context, marked func(engine.Mark)) (engine.Session, error) {
-			setup.Marked = marked
+			setup.Marked = func(m engine.Mark) {
+				marked(m)
+				if r.marked != nil {
+					r.marked(m)
+				}
+			}
 			return r.driver.Start(ctx, r.place, setup)
 		},
 	})

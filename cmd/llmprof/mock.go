@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,13 +25,14 @@ type mockFlags struct {
 	options  mock.Options
 	rule     string
 	role     string
+	replica  mockReplica
 }
 
 func (a *app) mockCommand() *cobra.Command {
 	f := &mockFlags{}
 	cmd := &cobra.Command{
-		Use:   "mock",
-		Short: "Serve an OpenAI-compatible API on an exact schedule, without a model",
+		Use:   "mock [MODEL]",
+		Short: "Serve an OpenAI-compatible API on an exact schedule or at simulated speed, without a model",
 		Long: `Mock is the reference server: it streams tokens on an exact schedule and writes
 into each chunk when it was due (due_ns) and when it was sent (emit_ns), in
 nanoseconds of the system's monotonic clock. Clients, autoscalers and load
@@ -38,6 +40,14 @@ generators can be tried against it without a device.
 
 The first line on stdout is its address. It serves until Ctrl-C, or for
 --duration, and says on stderr what it has done.
+
+With --simulate it answers when a real server would: requests enter the queue of
+vLLM's scheduler, decided as the release decides, and every step takes the time
+that a predictor (--predictor-file), or the datasheet of MODEL on --gpu, gives
+it. /metrics, prefix hits, preemptions, priorities and refusals are those of the
+simulation; /truth says when each request entered it. What is not given of the
+engine is as vLLM would start; without --simulate nothing has a limit but
+--max-model-len (1 Mi), and blocks have 16 tokens.
 
 Faults are KIND:SETTING=VALUE,… separated by semicolons, for all requests with
 --fault, for one with the header X-Llmprof-Mock-Fault or ?fault=…:
@@ -50,17 +60,24 @@ Faults are KIND:SETTING=VALUE,… separated by semicolons, for all requests with
 each with every=N or share=0.1.`,
 		Example: `  llmprof mock --ttft 40ms --gap 10ms
   llmprof mock --port 8000 --ttft-per-token 50us --gap 8ms --gap-per-request 200us --max-num-seqs 64
-  llmprof mock --fault '500:every=10; stall:token=5,for=1s,share=0.05'`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  llmprof mock --fault '500:every=10; stall:token=5,for=1s,share=0.05'
+  llmprof mock --simulate Llama-3.1-8B --gpu h100 --port 8000
+  llmprof mock --simulate --predictor-file predictors.json --num-gpu-blocks 2049 --iteration-log steps.log`,
+		Args: atMostOneModel,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.replica.check(args); err != nil {
+				return err
+			}
 			options, err := f.settings()
 			if err != nil {
 				return err
 			}
-			return a.mock(cmd.Context(), options, f.duration)
+			return a.mock(cmd.Context(), options, f)
 		},
+		ValidArgsFunction: a.completeModels,
 	}
 	f.register(cmd)
+	f.replica.register(a, cmd)
 	return cmd
 }
 
@@ -85,18 +102,23 @@ func (f *mockFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.rule, "token-rule", string(mock.FourCharacters), "how text is counted: chars (four to a token) or words")
 	flags.IntVar(&o.NaturalTokens, "natural-tokens", mock.Unlimited, "where answers end by themselves without ignore_eos, 0 never")
 	flags.IntVar(&o.DefaultTokens, "default-max-tokens", 16, "max_tokens of requests without it")
-	flags.IntVar(&o.MaxModelLen, "max-model-len", 1<<20, "most tokens of prompt and answer together")
 
-	flags.IntVar(&o.MaxNumSeqs, "max-num-seqs", mock.Unlimited, "most requests that run at once, 0 for no limit")
 	flags.IntVar(&o.KVBlocks, "kv-blocks", mock.Unlimited, "blocks of the KV cache, 0 for no limit")
-	flags.IntVar(&o.BlockSize, "block-size", 16, "tokens in a block")
 	flags.BoolVar(&o.NoPrefixCache, "no-prefix-cache", false, "do not remember prompts")
 	flags.StringArrayVar(&f.faults, "fault", nil, "`faults` of the answers (repeatable)")
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed of faults with a share")
 	completeWith(cmd, "role-chunk", roleChunks()...)
 	completeWith(cmd, "token-rule", tokenRules()...)
 	// The other commands mean an engine's settings and their own time by these.
-	onlyOnCommandLine(flags, "port", "duration", "fault", "max-model-len", "max-num-seqs", "kv-blocks", "block-size", "tls-cert", "tls-key", "seed")
+	onlyOnCommandLine(flags, "port", "duration", "fault", "kv-blocks", "tls-cert", "tls-key", "seed")
+}
+
+// atMostOneModel wants a model or nothing.
+func atMostOneModel(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage("see llmprof mock --help", "%s takes one model at most, and got %s", cmd.Name(), strings.Join(args, " "))
+	}
+	return nil
 }
 
 func roleChunks() []string {
@@ -108,6 +130,8 @@ func tokenRules() []string { return []string{string(mock.FourCharacters), string
 // settings are the options of the server.
 func (f *mockFlags) settings() (mock.Options, error) {
 	o := f.options
+	r := &f.replica.replica
+	o.MaxModelLen, o.MaxNumSeqs, o.BlockSize = r.maxModelLen.values[0], r.maxSeqs.values[0], r.blockSize.values[0]
 	const most = 1 << 30
 	count := func(flag string, v, least int) flagRange {
 		return flagRange{flag, v, v >= least && v <= most, fmt.Sprintf("%d to %d", least, most)} // 0 may stand for the default there
@@ -126,10 +150,7 @@ func (f *mockFlags) settings() (mock.Options, error) {
 		count("events-per-write", o.EventsPerWrite, 1),
 		count("natural-tokens", o.NaturalTokens, mock.Unlimited),
 		count("default-max-tokens", o.DefaultTokens, 1),
-		count("max-model-len", o.MaxModelLen, 2),
-		count("max-num-seqs", o.MaxNumSeqs, mock.Unlimited),
 		count("kv-blocks", o.KVBlocks, mock.Unlimited),
-		count("block-size", o.BlockSize, 1),
 		{"role-chunk", f.role, slices.Contains(roleChunks(), f.role), strings.Join(roleChunks(), ", ")},
 		{"token-rule", f.rule, slices.Contains(tokenRules(), f.rule), strings.Join(tokenRules(), " or ")},
 		{"served-model-name", o.Model, o.Model != "", "a name"},
@@ -157,7 +178,20 @@ func (f *mockFlags) settings() (mock.Options, error) {
 }
 
 // mock serves until the command is interrupted or its time is over.
-func (a *app) mock(ctx context.Context, o mock.Options, duration time.Duration) error {
+func (a *app) mock(ctx context.Context, o mock.Options, f *mockFlags) (err error) {
+	if f.replica.simulate {
+		var log *os.File
+		if o, log, err = a.simulatedMock(ctx, o, &f.replica); err != nil {
+			return err
+		}
+		if log != nil {
+			defer func() {
+				if fault := log.Close(); err == nil && fault != nil {
+					err = fileError("write", f.replica.log, fault)
+				}
+			}()
+		}
+	}
 	server, err := mock.New(o)
 	if err != nil {
 		return err
@@ -168,8 +202,8 @@ func (a *app) mock(ctx context.Context, o mock.Options, duration time.Duration) 
 	}
 	if err == nil {
 		var over <-chan time.Time
-		if duration > 0 {
-			over = time.After(duration)
+		if f.duration > 0 {
+			over = time.After(f.duration)
 		}
 		select {
 		case <-over:

@@ -55,7 +55,8 @@ bundle of LLMServingSim) answers how long a layer takes (--layer, --attention),
 or with --num-layers a whole request that is alone on its device.
 
 With a model and --gpu instead of a predictor the time is computed from
-datasheet figures, and says so (theoretical); only then do the flags for
+datasheet figures, of mixed steps too, as simulate has them but for the padding
+to device graphs, and says so (theoretical); only then do the flags for
 formats, parallel ranks and efficiencies act.`,
 		Example: `  llmprof predict predictors.json qwen3-4b-a100 --mode prefill --bs 4 --input-len 512
   llmprof predict predictors.json qwen3-4b-a100 --mode decode --bs 1,8,64 --input-len 1k,16k --json
@@ -63,7 +64,8 @@ formats, parallel ranks and efficiencies act.`,
   llmprof predict layers.llmprof --num-layers 32 --input-len 512 --output-len 128
   llmprof predict perf/RTX4090 --layer qkv_proj --tokens 1,100,777 --tp 1
   llmprof predict perf/RTX4090 --attention 512,1024,16,3000
-  llmprof predict Qwen3-4B --gpu a100 --mode decode --bs 8 --input-len 1024`,
+  llmprof predict Qwen3-4B --gpu a100 --mode decode --bs 8 --input-len 1024
+  llmprof predict Qwen3-4B --gpu a100 --chunk-tokens 512 --decodes 16 --context 1000`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.changed, f.given = cmd.Flags().Changed, a.givenIn(cmd)
@@ -112,7 +114,7 @@ func (a *app) predict(ctx context.Context, args []string, f *predictFlags) error
 		return err
 	}
 	if f.mode == string(fit.Mixed) {
-		return a.predictMixed(args[0], args[1], f)
+		return a.predictMixed(ctx, args, f)
 	}
 	var documents []report.PredictionKeys
 	var err error
@@ -169,84 +171,6 @@ func (f *predictFlags) validate(args []string) error {
 		return usage("", "--level goes with a predictor: a theoretical time has no interval")
 	}
 	return f.ineffective(len(args) == 1)
-}
-
-// validateMixed checks the flags of a mixed step.
-func (f *predictFlags) validateMixed(args []string) error {
-	switch {
-	case len(args) != 2:
-		return usage("llmprof predict PREDICTOR CONFIG --chunk-tokens N --decodes N --context N", "a mixed step wants a predictor that was trained on such steps, and its config")
-	case f.given("gpu"):
-		return usage("", "--gpu has no effect on a mixed step")
-	case f.given("batch-size") || f.given("input-len"):
-		return usage("", "a mixed step is told by --chunk-tokens, --decodes and --context, not by --batch-size and --input-len")
-	case f.context < 0 || f.chunkContext < 0:
-		return usage("", "--context is %d, --chunk-context %d: want 0 or more", f.context, f.chunkContext)
-	case len(f.chunk.values) == 0 && len(f.decodes.values) == 0:
-		return usage("", "a mixed step wants --chunk-tokens, --decodes or both")
-	case f.given("chunk-context") && len(f.chunk.values) == 0:
-		return usage("", "--chunk-context goes with --chunk-tokens")
-	case f.given("context") && len(f.decodes.values) == 0:
-		return usage("--chunk-context tells what the chunk comes after", "--context goes with --decodes")
-	case f.given("chunk-context") && len(f.decodes.values) > 0 && !f.given("context"):
-		return usage("", "--chunk-context tells one context and leaves that of the decoding sequences open: give --context as well")
-	}
-	return f.ineffective(false)
-}
-
-// predictMixed answers every combination of chunk and decoding sequences.
-func (a *app) predictMixed(file, config string, f *predictFlags) error {
-	predictor, config, err := a.askPredictor(file, config)
-	if err != nil {
-		return err
-	}
-	one := func(c counts) []int {
-		if len(c.values) == 0 {
-			return []int{0}
-		}
-		return c.values
-	}
-	var documents []report.MixedKeys
-	for _, chunk := range one(f.chunk) {
-		for _, decodes := range one(f.decodes) {
-			if chunk == 0 && decodes == 0 {
-				return usage("", "a step without prompt tokens and without decoding sequences computes nothing")
-			}
-			estimate, err := predictor.PredictAt(f.mixedQuery(chunk, decodes), f.level)
-			if err != nil {
-				return usage(hintOf(err), "%s: config %s: %w", file, config, err)
-			}
-			documents = append(documents, report.Mixed(config, chunk, f.chunkContext, decodes, f.knownContext(decodes), estimate))
-		}
-	}
-	return a.write(report.MixedPredictions(documents, version()), report.MixedTable(documents))
-}
-
-// knownContext is the context of the decoding sequences, nil where it was not
-// given or there are none.
-func (f *predictFlags) knownContext(decodes int) *int {
-	if !f.given("context") || decodes == 0 {
-		return nil
-	}
-	return &f.context
-}
-
-// mixedQuery is the step of one chunk and decoding sequences. A context that
-// was not given stays unknown, and with it all of them: only sums are asked for
-// then.
-func (f *predictFlags) mixedQuery(chunk, decodes int) fit.Query {
-	if !f.given("context") && decodes > 0 {
-		t := forward.Totals{DecodeRequests: decodes, DecodeTokens: decodes, PrefillTokens: chunk}
-		if chunk > 0 {
-			t.PrefillRequests = 1
-		}
-		return fit.Query{Totals: &t}
-	}
-	pass := forward.Pass{Decode: forward.Sequences{Count: decodes, SumContext: int64(decodes) * int64(f.context)}}
-	if chunk > 0 {
-		pass.Prefill = []forward.Chunk{{Count: 1, New: chunk, Context: f.chunkContext, Last: true}}
-	}
-	return fit.Query{Pass: &pass}
 }
 
 // ineffective refuses flags that would be without effect.
@@ -306,46 +230,58 @@ func (a *app) predictTrained(file, config string, f *predictFlags) ([]report.Pre
 
 // predictTheory computes the times from datasheet figures.
 func (a *app) predictTheory(ctx context.Context, ref string, f *predictFlags) ([]report.PredictionKeys, error) {
+	var documents []report.PredictionKeys
+	err := a.estimators(ctx, ref, f, func(config string, model *catalog.Model, est *cost.Estimator) error {
+		documents = append(documents, f.theory(est, model, config)...)
+		return nil
+	})
+	return documents, err
+}
+
+// estimators makes the cost model of each device and number of ranks that is
+// asked for, and hands it on with its name.
+func (a *app) estimators(ctx context.Context, ref string, f *predictFlags, each func(config string, model *catalog.Model, est *cost.Estimator) error) error {
 	base, err := f.deployment.config()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if algorithm := f.layers.algorithm(); algorithm != "" {
 		f.knobs.attention = algorithm
 	}
 	settings, err := f.knobs.resolve()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cat, err := a.catalog()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	model, err := a.model(ctx, cat, ref)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var documents []report.PredictionKeys
 	for _, name := range f.gpus {
 		device, err := a.device(cat, name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, tp := range f.tp.values {
 			base.TensorParallel = tp
 			est, err := cost.New(model, device, base, settings)
 			if err != nil {
-				return nil, usage("", "%w", err)
+				return usage("", "%w", err)
 			}
 			a.warn(est.Warnings()...)
 			config := fmt.Sprintf("%s on %s", model.Name, device.Name)
 			if tp > 1 {
 				config += fmt.Sprintf(" TP %d", tp)
 			}
-			documents = append(documents, f.theory(est, model, config)...)
+			if err := each(config, model, est); err != nil {
+				return err
+			}
 		}
 	}
-	return documents, nil
+	return nil
 }
 
 func (f *predictFlags) theory(est *cost.Estimator, model *catalog.Model, config string) []report.PredictionKeys {

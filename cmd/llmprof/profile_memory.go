@@ -14,6 +14,7 @@ import (
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/engine/vllm"
+	"github.com/llmprof/llmprof/gpu"
 	"github.com/llmprof/llmprof/measure/memory"
 	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/unit"
@@ -255,10 +256,7 @@ func (a *app) profileMemory(ctx context.Context, ref string, f *profileMemoryFla
 	if most := driver.Abilities().MaxBatch; most > 0 && task.BatchSize > most {
 		return usage("--engine chooses another", "%s runs at most %d sequences at once", driver.Name(), most)
 	}
-	out := f.out
-	if out == "" {
-		out = unusedName(filepath.Join(memoryFolder, memoryName(model.name, task, setup.Deploy.BlockSize, time.Now())))
-	}
+	out := f.document(memoryName(model.name, task, setup.Deploy.BlockSize, time.Now()))
 	if err := f.targets(out); err != nil {
 		return err
 	}
@@ -267,31 +265,19 @@ func (a *app) profileMemory(ctx context.Context, ref string, f *profileMemoryFla
 		EngineArgs: publicArgs(setup.Args, setup.Env),
 	}
 	subject.Model = a.architectureOf(ctx, cat, ref, f)
+	if err := fewTokens(f.name, subject.Model); err != nil {
+		return usage("--engine vllm starts a server, which takes any prompt", "%w", err)
+	}
 	run, err := a.newMemoryRun(ctx, memoryRun{
 		cat: cat, driver: onceATask(driver), place: where, setup: setup, subject: subject, hardware: f.hardware, source: "llmprof profile memory",
 	}, f.samplerFlags, nil)
 	if err != nil {
 		return err
 	}
-	record := &recorder{name: f.record}
-	if f.record != "" {
-		run.each = record.take
-	}
+	progress, record := a.watched(run, f.record)
 	defer func() { fault = errors.Join(fault, record.close()) }()
-	a.log().Info(fmt.Sprintf("starting %s on %s", driver.Name(), where))
-	began := time.Now()
-	o, held, err := run.measure(ctx, task, f.warmup, f.runs)
-	if held > 0 {
-		a.warn(fmt.Sprintf("the devices still hold %s more than before the engine", held))
-	}
-	if o == nil {
-		return err
-	}
-	a.log().Debug(fmt.Sprintf("it took %s", time.Since(began).Round(time.Second)))
-	if o.Result.Failure != "" {
-		return errors.Join(err, memoryFailure(o))
-	}
-	if err != nil {
+	o, err := a.measureMemory(ctx, run, task, f, progress)
+	if o == nil || err != nil {
 		return err
 	}
 	document := run.document(o)
@@ -302,6 +288,56 @@ func (a *app) profileMemory(ctx context.Context, ref string, f *profileMemoryFla
 	a.warn(document.Metadata.Warnings...)
 	a.warn(document.MemoryBreakdown.Faults...)
 	return a.write(document, report.MemoryTables(document, files.document, files.points)...)
+}
+
+// document is the file to write: without -o one of a name that nothing has.
+func (f *profileMemoryFlags) document(name string) string {
+	if f.out != "" {
+		return f.out
+	}
+	return unusedName(filepath.Join(memoryFolder, name))
+}
+
+// watched has a run show where it has come to, and keep its readings in a file
+// where one is named.
+func (a *app) watched(run *memoryRun, file string) (*memoryProgress, *recorder) {
+	progress, record := newMemoryProgress(a.newMeter(), run), &recorder{name: file}
+	run.marked = progress.marked
+	run.each = func(s gpu.Snapshot) {
+		progress.read(s)
+		if file != "" {
+			record.take(s)
+		}
+	}
+	return progress, record
+}
+
+// measureMemory measures a task. One that failed is an error.
+func (a *app) measureMemory(ctx context.Context, run *memoryRun, task engine.StepTask, f *profileMemoryFlags, progress *memoryProgress) (*memory.Observation, error) {
+	a.log().Info(fmt.Sprintf("starting %s on %s", run.driver.Name(), run.place))
+	began := time.Now()
+	o, held, err := run.measure(ctx, task, f.warmup, f.runs)
+	progress.end()
+	if held > 0 {
+		a.warn(fmt.Sprintf("the devices still hold %s more than before the engine", held))
+	}
+	if o == nil {
+		return nil, err
+	}
+	a.log().Debug(fmt.Sprintf("it took %s", time.Since(began).Round(time.Second)))
+	if o.Result.Failure != "" {
+		return nil, errors.Join(err, memoryFailure(o))
+	}
+	return o, err
+}
+
+// fewTokens is why an engine cannot run a model, where it draws token ids that
+// the model does not have; nil where it can, or the model is not known.
+func fewTokens(engineName string, m *catalog.Model) error {
+	if engineName != "vllm-bench" || m == nil || m.VocabSize >= vllm.BenchVocabulary {
+		return nil
+	}
+	return fmt.Errorf("vllm bench latency draws token ids up to %d, and %s has %d", vllm.BenchVocabulary, m.Name, m.VocabSize)
 }
 
 // measure runs one task on an engine of its own; held is what the devices hold

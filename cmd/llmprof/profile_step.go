@@ -84,7 +84,7 @@ train fits a predictor to the profile.`,
 // oneEngineModel wants exactly the model.
 func oneEngineModel(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usage("see "+cmd.CommandPath()+" --help", "%s wants one model, and got %d: a folder with a config.json, a .gguf file, a hub id or a name of the catalog", cmd.CommandPath(), len(args))
+		return usage("see "+cmd.CommandPath()+" --help", "%s wants one model, and got %d: a folder with a config.json, a .gguf file, a hub id or a name of the catalog", strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" "), len(args))
 	}
 	return nil
 }

@@ -17,9 +17,10 @@ import (
 type profileWorkloadFlags struct {
 	*engineFlags
 	samplerFlags
+	accessFlags
 	c, m, b      counts
 	model, url   string
-	kind, preset string
+	mode, preset string
 	warmup, runs int
 	steps        int
 	seats        counts
@@ -34,6 +35,8 @@ type profileWorkloadFlags struct {
 	tokenChunks  bool
 	resume       bool
 	overwrite    bool
+	// given tells of a flag whether it stands on the command line.
+	given func(name string) bool
 }
 
 func (a *app) profileWorkloadCommand() *cobra.Command {
@@ -68,10 +71,13 @@ Ctrl-C keeps the cells that are done, and --resume goes on from there.`,
 			if len(args) == 0 && (f.url != "" || f.server != "") {
 				return nil
 			}
+			if len(args) == 0 && f.model == "" {
+				return usage("for example llmprof profile workload Qwen3-8B --preset low-latency, or --url http://127.0.0.1:8000 for a server that runs", "profile workload wants one model, or the --url of a server")
+			}
 			return engineModelOrFlag(cmd, args, f.model)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.changed = cmd.Flags().Changed
+			f.changed, f.given = cmd.Flags().Changed, a.givenIn(cmd)
 			if len(args) > 0 {
 				f.model = args[0]
 			}
@@ -87,6 +93,10 @@ func (f *profileWorkloadFlags) registerOwn(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.engineFlags.registerOwnLimits(cmd, "vllm", "the engine's")
 	f.samplerFlags.register(cmd)
+	f.accessFlags.register(cmd)
+	for _, name := range accessNames() {
+		flags.Lookup(name).Usage = "with --url: " + flags.Lookup(name).Usage
+	}
 	flags.Lookup("max-num-batched-tokens").Usage = "most tokens of one step (default: B × C of the largest cell); with --url what that server has"
 	flags.Lookup("max-model-len").Usage = "longest sequence in tokens that the engine admits (default: what the cells need)"
 	flags.Lookup("block-size").Usage = "tokens of one KV block, or a list (default: the engine's)"
@@ -96,7 +106,7 @@ func (f *profileWorkloadFlags) registerOwn(cmd *cobra.Command) {
 	flags.Var(&f.b, "B", "requests at once, or a list")
 	flags.StringVar(&f.model, "model", "", "the model, in place of the argument")
 	flags.StringVar(&f.url, "url", "", "server that already runs: http://127.0.0.1:8000")
-	flags.StringVar(&f.kind, "profiling-type", profile.Mixed, "prefill, decode or mixed")
+	flags.StringVar(&f.mode, "profiling-type", profile.Mixed, "prefill, decode or mixed")
 	flags.StringVar(&f.preset, "preset", "", "a case to measure: "+presetNames()+"; other flags change it")
 	flags.IntVar(&f.warmup, "num-warmup", 3, "runs that are not counted")
 	flags.IntVar(&f.runs, "num-measurements", 10, "runs that are")
@@ -216,8 +226,8 @@ func (f *profileWorkloadFlags) validate() error {
 		}
 	}
 	switch {
-	case !slices.Contains([]string{profile.Prefill, profile.Decode, profile.Mixed}, f.kind):
-		return usage("", "unknown --profiling-type %q: want prefill, decode or mixed", f.kind)
+	case !slices.Contains([]string{profile.Prefill, profile.Decode, profile.Mixed}, f.mode):
+		return usage("", "unknown --profiling-type %q: want prefill, decode or mixed", f.mode)
 	case f.warmup < 0 || f.warmup > 1e6:
 		return usage("", "--num-warmup is %d: want 0 or more", f.warmup)
 	case f.runs < 1 || f.runs > 1e6:
@@ -248,10 +258,8 @@ func (f *profileWorkloadFlags) validate() error {
 	if f.name != "" && f.name != "vllm" && f.url == "" {
 		return usage("start its server yourself, with the settings to measure, and give its --url", "profile workload starts vLLM servers, and no %s", f.name)
 	}
-	if f.url != "" {
-		if err := f.decided(); err != nil {
-			return err
-		}
+	if err := f.checkURL(); err != nil {
+		return err
 	}
 	return f.samplerFlags.validate()
 }
@@ -267,8 +275,19 @@ func eachOnce(values []int) []int {
 	return out
 }
 
-// decided refuses what a server that runs has decided already.
-func (f *profileWorkloadFlags) decided() error {
+// checkURL refuses what is only for a running server where there is none, and
+// what a server that runs has decided already.
+func (f *profileWorkloadFlags) checkURL() error {
+	if f.url == "" {
+		only := append(accessNames(), "token-low", "token-high", "token-chunks")
+		if i := slices.IndexFunc(only, f.given); i >= 0 {
+			return usage("leave it out, or give the --url of a server", "--%s goes with --url", only[i])
+		}
+		return nil
+	}
+	if err := checkTLS([]string{f.url}, f.given); err != nil {
+		return err
+	}
 	for _, name := range []string{
 		"max-model-len", "enable-chunked-prefill", "no-enable-chunked-prefill", "scheduling-policy",
 		"gpu-memory-utilization", "dtype", "tensor-parallel-size", "pipeline-parallel-size", "weights", "program", "image", "engine-arg", "engine-env",
@@ -287,7 +306,7 @@ func (f *profileWorkloadFlags) cells(blockSize int) []serving.Cell {
 	for _, c := range f.c.values {
 		for _, m := range f.m.values {
 			for _, b := range f.b.values {
-				out = append(out, serving.Cell{Type: f.kind, NewTokens: c, CachedBlocks: m, Requests: b, BlockSize: blockSize})
+				out = append(out, serving.Cell{Type: f.mode, NewTokens: c, CachedBlocks: m, Requests: b, BlockSize: blockSize})
 			}
 		}
 	}

@@ -3,13 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,116 +133,6 @@ func (w *workloadRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// workloadFile is the name of the document in a folder.
-const workloadFile = "workload.json"
-
-// folder makes the folder, or reads what one holds that is gone on with.
-func (w *workloadRun) folder() error {
-	f := w.f
-	if f.out == "" {
-		name := w.model
-		if name == "" {
-			name = strings.NewReplacer("://", "_", ":", "_", "/", "_").Replace(f.url)
-		}
-		f.out = "workload_" + fileName(name)
-	}
-	w.total = len(f.c.values) * len(f.m.values) * len(f.b.values) * max(len(f.blockSize.values), 1)
-	if f.results != "" && w.total > 1 {
-		return usage("-o FOLDER holds a file for each", "--results-file takes one cell, and there are %d", w.total)
-	}
-	if f.results != "" {
-		if err := (&outputFlags{overwrite: true}).free(f.results); err != nil {
-			return err
-		}
-	}
-	at := w.where.String()
-	if f.url != "" {
-		at = f.url
-	}
-	w.document = report.WorkloadDocument{Head: report.NewHead("workload", version()), Place: at, Results: []report.WorkloadResult{}, Asked: w.asked()}
-	name := filepath.Join(f.out, workloadFile)
-	text, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(f.out, 0o755); err != nil {
-			return fileError("write", f.out, err)
-		}
-		return nil
-	case err != nil:
-		return fileError("read", name, err)
-	case f.overwrite:
-		return w.clear(text)
-	case !f.resume:
-		return usage("--resume goes on with it, --overwrite replaces it, -o names another folder", "%s exists", name)
-	}
-	return w.goOn(name, text)
-}
-
-// asked is how cells are measured, apart from which ones.
-func (w *workloadRun) asked() map[string]any {
-	f, d := w.f, w.setup.Deploy
-	d.BlockSize = 0
-	d.MaxNumSeqs, d.MaxNumBatchedTokens, d.SchedulingPolicy = f.seats.values[0], f.maxBatchedTokens.values[0], f.policy
-	said := map[string]any{
-		"model": w.model, "url": f.url, "deploy": d, "warmup": f.warmup, "runs": f.runs, "steps": f.steps, "seed": f.seed,
-		"chunked": f.chunked, "not_chunked": f.noChunked, "weights": f.weights, "device": f.device, "threads": f.threads, "eager": f.eager,
-		"engine_args": strings.Join(publicArgs(f.args, f.env), " "), "token_low": f.low, "token_high": f.high, "token_chunks": f.tokenChunks,
-		"place": f.place, "image": f.image, "program": f.program, "partial": f.partial, "sampler": f.sampler,
-	}
-	var plain map[string]any // as it is read back
-	text, err := json.Marshal(said)
-	if err == nil {
-		err = json.Unmarshal(text, &plain)
-	}
-	if err != nil {
-		return nil
-	}
-	return plain
-}
-
-// clear removes the files that a folder's document names, and no others.
-func (w *workloadRun) clear(text []byte) error {
-	var held report.WorkloadDocument
-	_ = json.Unmarshal(text, &held) // what cannot be read names no files, and is written over
-	for _, name := range held.Files {
-		own := filepath.Join(w.f.out, filepath.Base(name))
-		if err := os.Remove(own); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fileError("write", own, err)
-		}
-	}
-	return nil
-}
-
-// goOn takes the results that a folder holds; those that failed are measured
-// again.
-func (w *workloadRun) goOn(name string, text []byte) error {
-	var held report.WorkloadDocument
-	if err := json.Unmarshal(text, &held); err != nil {
-		return usage("--overwrite replaces it, -o names another folder", "%s: %w", name, err)
-	}
-	if differ := differences(held.Asked, w.asked()); len(differ) > 0 {
-		return usage("measure into another folder: -o FOLDER, or give the flags of the first run", "%s was measured in another way: %s", name, strings.Join(differ, "; "))
-	}
-	for _, r := range held.Results {
-		if r.Failure == "" {
-			w.document.Results = append(w.document.Results, r)
-		}
-	}
-	w.document.Files = held.Files
-	return nil
-}
-
-// done reports whether a cell is measured; a block size of 0 stands for any.
-func (w *workloadRun) done(c serving.Cell) bool {
-	for _, r := range w.document.Results {
-		k := r.Config
-		if r.ProfilingType == c.Type && k.C == c.NewTokens && k.M == c.CachedBlocks && k.B == c.Requests && (c.BlockSize == 0 || k.BlockSize == c.BlockSize) {
-			return true
-		}
-	}
-	return false
-}
-
 // server measures all cells of a block size that are left; 0 is the engine's.
 func (w *workloadRun) server(ctx context.Context, size int) (fault error) {
 	var left []serving.Cell
@@ -266,6 +154,9 @@ func (w *workloadRun) server(ctx context.Context, size int) (fault error) {
 					return err
 				}
 				return w.refused(left[i:], err)
+			}
+			if err := w.alike(s); err != nil {
+				return err
 			}
 		}
 		if c.BlockSize == 0 {
@@ -332,7 +223,8 @@ func (w *workloadRun) cell(ctx context.Context, s *workloadServer, c serving.Cel
 	return gone == nil, nil
 }
 
-// keep writes what was measured of a cell.
+// keep writes what was measured of a cell. The document comes last, so that what
+// it does not tell of is measured again.
 func (w *workloadRun) keep(r *serving.Result, s *workloadServer) error {
 	f, c := w.f, r.Cell
 	name := fmt.Sprintf("%s_C%d_M%d_B%d_BS%d", c.Type, c.NewTokens, c.CachedBlocks, c.Requests, c.BlockSize)
@@ -348,8 +240,7 @@ func (w *workloadRun) keep(r *serving.Result, s *workloadServer) error {
 	}
 	w.document.Results = append(w.document.Results, result)
 	w.wrote(file)
-	w.wrote(filepath.Join(f.out, workloadFile))
-	return writeFile(filepath.Join(f.out, workloadFile), func(out io.Writer) error { return report.JSON(out, w.document) })
+	return w.keepDocument()
 }
 
 // wrote notes a file once.
@@ -371,14 +262,10 @@ func (w *workloadRun) keepPoints(r *serving.Result, s *workloadServer) (fault er
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(w.f.out, fmt.Sprintf("blocks-of-%d.llmprof", r.Cell.BlockSize))
-	mode := os.O_RDWR | os.O_CREATE
-	if w.f.overwrite && !w.points[r.Cell.BlockSize] {
-		mode |= os.O_TRUNC
-	}
-	file, err := os.OpenFile(name, mode, 0o644)
+	name := filepath.Join(w.f.out, fmt.Sprintf(workloadProfile, strconv.Itoa(r.Cell.BlockSize)))
+	file, err := w.openPoints(name)
 	if err != nil {
-		return fileError("write", name, err)
+		return err
 	}
 	defer func() { fault = errors.Join(fault, file.Close()) }()
 	header := measure.Header(s.facts)
@@ -390,8 +277,11 @@ func (w *workloadRun) keepPoints(r *serving.Result, s *workloadServer) (fault er
 	}
 	if !w.points[r.Cell.BlockSize] {
 		w.points[r.Cell.BlockSize] = true
-		w.wrote(name)
 		points = append(s.facts.Memory, points...)
 	}
-	return errors.Join(out.Write(points...), out.Close())
+	if err := errors.Join(out.Write(points...), out.Close()); err != nil {
+		return err
+	}
+	w.document.Profiles[filepath.Base(name)], err = file.Seek(0, io.SeekEnd)
+	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,10 @@ func (s *workloadServer) take(e engine.Endpoint, log engine.Serving) {
 // join looks at a server that runs.
 func (w *workloadRun) join(ctx context.Context, s *workloadServer, size int) error {
 	f := w.f
-	t := load.Target{URL: f.url, Model: f.model, APIKey: os.Getenv("OPENAI_API_KEY"), TokenLow: f.low, TokenHigh: f.high, TokenChunks: f.tokenChunks}
+	t := load.Target{URL: f.url, Model: f.model, TokenLow: f.low, TokenHigh: f.high, TokenChunks: f.tokenChunks}
+	if err := f.reach(&t); err != nil {
+		return err
+	}
 	about, err := load.About(ctx, t)
 	if err != nil {
 		return err
@@ -108,35 +112,23 @@ func (w *workloadRun) join(ctx context.Context, s *workloadServer, size int) err
 		t.Model = about.Model
 	}
 	w.model, t.Engine = t.Model, about.Engine
-	s.facts = engine.Facts{Engine: string(about.Engine), Deploy: deploy.Config{Model: t.Model, Engine: string(about.Engine), MaxModelLen: about.MaxModelLen}}
+	about.MaxModelLen = cmp.Or(about.MaxModelLen, about.Settings.MaxModelLen)
+	told := about.Settings
+	told.Model, told.Engine, told.EngineVersion, told.MaxModelLen = t.Model, string(about.Engine), about.Version, about.MaxModelLen
+	s.facts = engine.Facts{Engine: string(about.Engine), Version: about.Version, MaxTokens: about.KVTokens, Deploy: told}
 	if f.serverLog != "" {
-		session, err := (&vllm.Server{
-			URL: f.url, APIKey: t.APIKey, OpenLog: func(context.Context) (io.ReadCloser, error) { return follow(f.serverLog) },
-		}).Start(ctx, w.where, engine.Setup{Model: f.model, Seed: f.seed, StartTimeout: f.startTimeout, TaskTimeout: f.taskTimeout})
-		if err != nil {
+		if err := w.readLog(ctx, s, t); err != nil {
 			return err
 		}
-		s.session, s.facts = session, session.Facts()
-		s.opts.Log, _ = session.(engine.Serving)
 	}
 	s.opts.Target, s.opts.MaxModelLen = t, about.MaxModelLen
 	// What a log that others began says may be of an earlier server.
 	s.asked = deploy.Config{MaxNumSeqs: f.seats.values[0], MaxNumBatchedTokens: f.maxBatchedTokens.values[0]}
-	s.opts.Seats, s.opts.Budget = s.asked.MaxNumSeqs, s.asked.MaxNumBatchedTokens
+	s.opts.Seats, s.opts.Budget = cmp.Or(s.asked.MaxNumSeqs, about.Settings.MaxNumSeqs), s.asked.MaxNumBatchedTokens
+	s.opts.PrefixCaching = about.Settings.PrefixCaching
 	s.opts.BlockSize, s.opts.KVTokens = s.facts.Deploy.BlockSize, s.facts.MaxTokens
-	server, err := metricsOf(t)
-	if err != nil {
+	if err := w.readMetrics(ctx, s, t); err != nil {
 		return err
-	}
-	watcher, err := metrics.Watch(ctx, server, time.Hour)
-	if err != nil {
-		w.app.warn("the server's own metrics are not read: " + err.Error())
-	} else {
-		s.opts.Metrics = &server
-		if c := watcher.Cache(); c != nil {
-			s.opts.BlockSize, s.opts.KVTokens = c.BlockSize, int(c.Tokens)
-		}
-		watcher.Stop()
 	}
 	if s.opts.BlockSize == 0 {
 		s.opts.BlockSize = size
@@ -147,6 +139,44 @@ func (w *workloadRun) join(ctx context.Context, s *workloadServer, size int) err
 	s.facts.Deploy.BlockSize = s.opts.BlockSize
 	if t.Engine == load.OpenAI {
 		w.app.warn("the server takes no token ids as far as it tells: prompts are words, and C and M × block size hold only about")
+	}
+	return nil
+}
+
+// readLog has a server's log followed, which others write.
+func (w *workloadRun) readLog(ctx context.Context, s *workloadServer, t load.Target) error {
+	f := w.f
+	client, header, err := t.HTTP()
+	if err != nil {
+		return err
+	}
+	session, err := (&vllm.Server{
+		URL: f.url, APIKey: t.APIKey, Header: header, Client: client, OpenLog: func(context.Context) (io.ReadCloser, error) { return follow(f.serverLog) },
+	}).Start(ctx, w.where, engine.Setup{Model: f.model, Seed: f.seed, StartTimeout: f.startTimeout, TaskTimeout: f.taskTimeout})
+	if err != nil {
+		return err
+	}
+	s.session, s.facts = session, session.Facts()
+	s.opts.Log, _ = session.(engine.Serving)
+	return nil
+}
+
+// readMetrics takes what a server's metrics say of its KV cache, and has them read
+// beside its steps; one without metrics is told of.
+func (w *workloadRun) readMetrics(ctx context.Context, s *workloadServer, t load.Target) error {
+	server, err := metricsOf(t)
+	if err != nil {
+		return err
+	}
+	watcher, err := metrics.Watch(ctx, server, time.Hour)
+	if err != nil {
+		w.app.warn("the server's own metrics are not read: " + err.Error())
+		return nil
+	}
+	defer watcher.Stop()
+	s.opts.Metrics = &server
+	if c := watcher.Cache(); c != nil {
+		s.opts.BlockSize, s.opts.KVTokens = cmp.Or(c.BlockSize, s.opts.BlockSize), cmp.Or(int(c.Tokens), s.opts.KVTokens)
 	}
 	return nil
 }

@@ -3,9 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,7 +164,15 @@ func TestProfileWorkloadFlags(t *testing.T) {
 		{"--url U --C 1 --M 1 --B 1 --block-size 32", "the server's blocks hold 16 tokens"},
 		{"--url U --C 1 --M 0 --B 1 --server-log nowhere.log", "nowhere.log"},
 		{"--url 127.0.0.1:1 --C 1 --M 0 --B 1", "127.0.0.1:1"},
-		{"--C 1 --M 0 --B 1", "wants one model"},
+		{"--C 1 --M 0 --B 1", "wants one model, or the --url of a server"},
+		{"tiny small --C 1 --M 0 --B 1", "profile workload wants one model, and got 2"},
+		{"tiny --C 1 --M 0 --B 1 --header X-Team=search", "--header goes with --url"},
+		{"tiny --C 1 --M 0 --B 1 --insecure", "--insecure goes with --url"},
+		{"tiny --C 1 --M 0 --B 1 --token-high 200", "--token-high goes with --url"},
+		{"--url U --C 1 --M 0 --B 1 --insecure", "--insecure has no use without an https URL"},
+		{"--url U --C 1 --M 0 --B 1 --header X-Team", "want NAME=VALUE"},
+		{"--url U --C 1 --M 0 --B 1 --backend vlm", "unknown --backend"},
+		{"--url https://127.0.0.1:1 --C 1 --M 0 --B 1 --tls-cert c.pem", "--tls-cert and --tls-key go together"},
 	} {
 		args := strings.Fields(strings.ReplaceAll(c.args, "U ", url+" "))
 		d, err := workloads(t, append(args, "-o", filepath.Join(t.TempDir(), "w"))...)
@@ -168,6 +185,65 @@ func TestProfileWorkloadFlags(t *testing.T) {
 		}
 		if !strings.Contains(said, c.want) {
 			t.Errorf("%s: %q, want %q", c.args, said, c.want)
+		}
+	}
+}
+
+// TestProfileWorkloadAccess: a server behind TLS and a key, which are those of
+// bench.
+func TestProfileWorkloadAccess(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writeCertificate(t, cert, key)
+	url := mockAt(t, mock.Options{CertFile: cert, KeyFile: key, APIKey: "sesame"})
+	args := []string{"--url", url, "--C", "16", "--M", "1", "--B", "1", "--profiling-type", "prefill", "--num-warmup", "0", "--num-measurements", "1"}
+	open := slices.Concat(args, []string{"--header", "Authorization=Bearer sesame"})
+	for i, c := range []struct {
+		why  string
+		args []string
+		want string // of the error; empty for none
+	}{
+		{"its certificate is trusted by nobody", open, "certificate"},
+		{"the key is missing", slices.Concat(args, []string{"--insecure"}), "status 401"},
+		{"any certificate is trusted", slices.Concat(open, []string{"--insecure"}), ""},
+		{"its certificate is trusted", slices.Concat(open, []string{"--tls-ca", cert}), ""},
+	} {
+		d, err := workloads(t, slices.Concat(c.args, []string{"-o", filepath.Join(dir, fmt.Sprint(i))})...)
+		switch {
+		case c.want != "":
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q", c.why, err, c.want)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.why, err)
+		default:
+			// The metrics are asked with the same header, and so is the release.
+			if r := d.Results[0]; r.PrefixTokens.By != "counter of prefix hits" || r.Engine.EngineVersion == "" {
+				t.Errorf("%s: %+v, engine %+v", c.why, r.PrefixTokens, r.Engine)
+			}
+		}
+	}
+}
+
+// writeCertificate makes a certificate for this machine.
+func writeCertificate(t *testing.T, cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/cost"
+	"github.com/llmprof/llmprof/fit/memory"
 	"github.com/llmprof/llmprof/format/memprofile"
 	"github.com/llmprof/llmprof/internal/enginetest"
 	"github.com/llmprof/llmprof/internal/tinymodel"
@@ -62,6 +65,9 @@ func held(t *testing.T, d *memprofile.Document, weights int64) {
 	if math.Abs(off) > 0.02 || part.Confidence != memprofile.High {
 		t.Errorf("weights %s with confidence %q, the tensors hold %d bytes", *part.Bytes, part.Confidence, weights)
 	}
+	if !d.MemoryBreakdown.Consistent {
+		t.Errorf("the parts are no split of the peak: %q", d.MemoryBreakdown.Faults)
+	}
 	for _, note := range d.MemoryBreakdown.Notes {
 		t.Log(note)
 	}
@@ -81,6 +87,30 @@ func TestRealTorchMemory(t *testing.T) {
 	held(t, d, 4*tinymodel.Small().Params())
 	if kv := d.MemoryBreakdown.Part(memprofile.PartKVCache); kv.Confidence != memprofile.High || *kv.Bytes <= 0 {
 		t.Errorf("KV cache %+v", kv)
+	}
+	judgedByOurs(t, d)
+}
+
+// judgedByOurs holds our own calculator to a profile of an engine on a CPU.
+func judgedByOurs(t *testing.T, d *memprofile.Document) {
+	t.Helper()
+	cat, err := catalog.Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := memory.FromDocument("measured", d, false)
+	r := memory.Judge([]memory.Measured{m}, []memory.Calculator{memory.Ours(cat, cost.Settings{})}, memory.Options{Catalog: cat})
+	if len(r.Verdicts) != 1 {
+		t.Fatalf("our calculator judged nothing: %+v", r)
+	}
+	found := map[memory.Component]bool{}
+	for _, c := range r.Verdicts[0].Comparisons {
+		off := float64(c.Diff) / float64(c.Measured)
+		t.Logf("our calculator, %s: %+.3f %% of the measured %s", c.Component, 100*off, c.Measured)
+		found[c.Component] = math.Abs(off) < 0.02
+	}
+	if !found[memory.Weights] || !found[memory.KVCache] {
+		t.Errorf("weights and KV cache should be within 2 %%: %+v", r.Verdicts[0].Comparisons)
 	}
 }
 

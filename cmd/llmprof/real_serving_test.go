@@ -23,6 +23,7 @@ import (
 	"github.com/llmprof/llmprof/internal/peers"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
+	"github.com/llmprof/llmprof/stat"
 )
 
 // TestRealBench loads a vLLM server with bench and with vLLM's own client, and
@@ -168,10 +169,11 @@ func TestRealWorkload(t *testing.T) {
 	emptyHome(t)
 	dir, out := tinyFolder(t), filepath.Join(t.TempDir(), "w")
 	var stdout, stderr bytes.Buffer
-	err := run(context.WithoutCancel(t.Context()), []string{
-		"profile", "workload", dir, "--device", "cpu", "--threads", "1", "--program", program, "--C", "64", "--M", "2", "--B", "4", "--block-size", "32,16",
+	args := []string{
+		"profile", "workload", dir, "--device", "cpu", "--threads", "1", "--program", program, "--C", "64", "--B", "4",
 		"--max-num-batched-tokens", "128", "--max-num-seqs", "9", "--num-warmup", "1", "--num-measurements", "3", "--num-steps", "16", "-o", out, "--json", "-v",
-	}, strings.NewReader(""), &stdout, &stderr)
+	}
+	err := run(context.WithoutCancel(t.Context()), append(args, "--M", "2", "--block-size", "32,16"), strings.NewReader(""), &stdout, &stderr)
 	if err == nil || !strings.Contains(err.Error(), "1 of 2 cells") {
 		t.Fatalf("error %v, want that of 2 cells one could not be measured; %s", err, stderr.String())
 	}
@@ -250,4 +252,20 @@ func TestRealWorkload(t *testing.T) {
 		t.Errorf("missing: %+v", r)
 	}
 	t.Logf("slowdown of prefills ×%.2f, of decodes ×%.2f", *r.Slowdown.Prefill, *r.Slowdown.Decode)
+	if m := r.Metrics; len(m.PrefillCompute) < 3 || len(m.DecodeCompute) < 3*8 {
+		t.Errorf("mixed runs: %d steps with prompts, %d that only decode", len(m.PrefillCompute), len(m.DecodeCompute))
+	} else {
+		t.Logf("mixed runs: %d steps with prompts, mean %.1f ms; %d that only decode, mean %.1f ms", len(m.PrefillCompute), stat.Mean(m.PrefillCompute), len(m.DecodeCompute), stat.Mean(m.DecodeCompute))
+	}
+
+	// A server that is started again with the same settings is the same one.
+	stdout.Reset()
+	err = run(context.WithoutCancel(t.Context()), append(args, "--M", "2,1", "--block-size", "32", "--profiling-type", "mixed", "--resume"), strings.NewReader(""), &stdout, &stderr)
+	if err != nil {
+		t.Fatalf("gone on with: %v", err)
+	}
+	var more report.WorkloadDocument
+	if err := json.Unmarshal(stdout.Bytes(), &more); err != nil || len(more.Results) != 2 || more.Results[0].Timestamp != r.Timestamp || more.Results[1].Failure != "" {
+		t.Errorf("gone on with: %v, %+v", err, more.Results)
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/report"
 )
 
@@ -100,7 +100,9 @@ Start with:  llmprof quickstart`,
 		a.batchCommand(),
 		a.benchCommand(),
 		a.mockCommand(),
+		a.workloadCommand(),
 		a.simulateCommand(),
+		a.compareCommand(),
 	)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -282,7 +284,7 @@ func wantsJSON(args []string) bool {
 func atLeastOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usage(fmt.Sprintf("see llmprof %s --help", cmd.Name()), "%s wants %s", cmd.Name(), what)
+			return usage(fmt.Sprintf("see %s --help", cmd.CommandPath()), "%s wants %s", cmd.Name(), what)
 		}
 		return nil
 	}
@@ -292,7 +294,7 @@ func atLeastOne(what string) cobra.PositionalArgs {
 func atMostOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usage(fmt.Sprintf("see llmprof %s --help", cmd.Name()), "%s wants at most %s, and got %s", cmd.Name(), what, strings.Join(args, " "))
+			return usage(fmt.Sprintf("see %s --help", cmd.CommandPath()), "%s wants at most %s, and got %s", cmd.Name(), what, strings.Join(args, " "))
 		}
 		return nil
 	}
@@ -301,7 +303,7 @@ func atMostOne(what string) cobra.PositionalArgs {
 // noArgs wants no argument.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage(fmt.Sprintf("see llmprof %s --help", cmd.Name()), "%s takes no arguments, and got %s", cmd.Name(), strings.Join(args, " "))
+		return usage(fmt.Sprintf("see %s --help", cmd.CommandPath()), "%s takes no arguments, and got %s", cmd.Name(), strings.Join(args, " "))
 	}
 	return nil
 }
@@ -320,24 +322,49 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 			names = append(names, c.Aliases...)
 		}
 	}
-	return usage("did you mean "+strings.Join(catalog.Nearest(name, names, 3), ", ")+"? See llmprof help",
-		"unknown command %q", name)
+	return usage(maybe(near(name, names), cmd), "unknown command %q", name)
 }
 
 // flagError names the nearest flags where one is unknown.
 func flagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return usage(fmt.Sprintf("see %s --help", cmd.CommandPath()), "--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), wantedOf(bad))
+	}
 	name, ok := strings.CutPrefix(text, "unknown flag: --")
 	if !ok {
 		return usage(fmt.Sprintf("see %s --help", cmd.CommandPath()), "%s", text)
 	}
 	var names []string
-	collect := func(f *pflag.Flag) { names = append(names, "--"+f.Name) }
+	collect := func(f *pflag.Flag) { names = append(names, f.Name) }
 	cmd.Flags().VisitAll(collect)
 	cmd.InheritedFlags().VisitAll(collect)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	name, _, _ = strings.Cut(name, "=")
-	return usage(fmt.Sprintf("did you mean %s? See %s --help", strings.Join(catalog.Nearest("--"+name, names, 3), ", "), cmd.CommandPath()),
-		"unknown flag --%s", name)
+	if instead := foreignFlag(cmd.Name(), name); instead != "" {
+		return usage(instead, "unknown flag --%s", name)
+	}
+	found := near(name, names)
+	for i := range found {
+		found[i] = "--" + found[i]
+	}
+	return usage(maybe(found, cmd), "unknown flag --%s", name)
+}
+
+// wantedOf says what a flag takes.
+func wantedOf(bad *pflag.InvalidValueError) string {
+	switch bad.GetFlag().Value.Type() {
+	case "int", "int64":
+		return "want a whole number"
+	case "uint", "uint64":
+		return "want a whole number that is not negative"
+	case "float64":
+		return "want a number"
+	case "duration":
+		return "want a time with its unit, such as 500ms, 30s or 5m"
+	case "bool":
+		return "want true or false"
+	}
+	return bad.Unwrap().Error()
 }

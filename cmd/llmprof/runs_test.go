@@ -139,7 +139,8 @@ func TestRunsShow(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]string{"2026": "the beginning of several", "nobody": "not in the store"} {
-		if out, messages, code := llmprof(t, "runs", "show", id); code != codeUsage || out != "" || !strings.Contains(messages, want) {
+		ends := map[string]int{"2026": codeUsage, "nobody": codeUnknown}[id]
+		if out, messages, code := llmprof(t, "runs", "show", id); code != ends || out != "" || !strings.Contains(messages, want) {
 			t.Errorf("%s: %q %q %d", id, out, messages, code)
 		}
 	}

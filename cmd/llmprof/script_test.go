@@ -26,7 +26,8 @@ func TestScripts(t *testing.T) {
 			for name, value := range map[string]string{
 				"HOME": home, "XDG_CONFIG_HOME": filepath.Join(home, ".config"), "XDG_CACHE_HOME": filepath.Join(home, ".cache"),
 				"HF_HUB_OFFLINE": "1", "REPORT": filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(builtin))), "cost", "llmprofiler", "testdata", "report_llama2-70b_4185809.txt"),
-				"BENCH": filepath.Join(builtin, "benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json.gz"),
+				"SERVED": filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(builtin))), "fit", "testdata", "vllm-cpu", "b-burst-prefix"),
+				"BENCH":  filepath.Join(builtin, "benchmark_data_Qwen_Qwen3-4B_TP_1_PP_1.json.gz"),
 			} {
 				env.Setenv(name, value)
 			}

@@ -8,41 +8,67 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/llmprof/llmprof/sim/scenario"
 	"github.com/llmprof/llmprof/sim/sglang"
 )
 
 func (a *app) simulateCommand() *cobra.Command {
-	var scenarios []string
+	f := &simulateFlags{}
 	cmd := &cobra.Command{
-		Use:   "simulate --scenario FILE...",
-		Short: "Decide small schedules as the engine's scheduler does",
-		Long: `Simulate runs scenarios: texts with a replica's settings and the requests that
-arrive at it. It decides every step as the scheduler of vLLM or SGLang does, in the
-release that the file names, and prints the schedule: who gets how many tokens, what the prefix
-cache finds and forgets, who is preempted, and the free blocks.
+		Use:   "simulate MODEL --gpu GPU | --predictor-file FILE | --scenario FILE...",
+		Short: "A load through a deployment: TTFT, TPOT, queues, KV cache, goodput",
+		Long: `Simulate serves a load on paper: the engine's scheduler and KV cache decide step
+by step as that release of vLLM or SGLang does, and steps take the time that the
+datasheet of --gpu, a trained predictor (--predictor-file) or a profile
+(--profile) tells. It prints what users would feel (TTFT, TPOT, ITL, E2EL), where
+the time to the first token goes, whether the queue grows, and how full the KV
+cache is. --json has the same whole and steady as llmprof bench: llmprof compare
+puts a run and its simulation side by side.
 
-A file that holds an expected schedule is checked: where it differs, the
-difference goes to stderr and the exit code is 1. Files that hold none are
-completed, so that the output is a scenario again.
+The load is a trace (--trace), a description (--workload) or made by flags, the
+same as for llmprof workload. What is not said of the deployment is what the
+release chooses on that device.
 
-  config vllm=0.32.0 num_blocks=17 block_size=4 max_num_batched_tokens=16 max_num_seqs=4 max_model_len=32
-  req A arrival=1 prompt=6 output=4
-  req B arrival=3 prompt=4 output=2`,
-		Example: `  llmprof simulate --scenario load.txt
-  llmprof simulate --scenario load.txt > expected.txt
-  llmprof simulate --scenario schedules/*.txt > /dev/null`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(scenarios) == 0 {
-				return usage("llmprof simulate --help shows one", "simulate wants the text of a scenario: --scenario FILE")
+With --scenario it decides small schedules instead: texts with a replica's
+settings and the requests that arrive at it. The schedule says who gets how many
+tokens, what the prefix cache finds and forgets, who is preempted, and the free
+blocks. A file that holds an expected schedule is checked: where it differs, the
+difference goes to stderr and the exit code is 1.`,
+		Example: `  llmprof simulate Llama-3.1-8B --gpu h100 --request-rate 20 --num-prompts 10000 --input-len normal:512:256 --output-len normal:512:256
+  llmprof simulate Qwen3-32B --gpu h100 --tp 2 --trace azure.csv --slo 'ttft:500 tpot:50' --json
+  llmprof simulate --predictor-file predictors.json --predictor-config cpu --num-gpu-blocks 1024 --block-size 32 --trace load.jsonl
+  llmprof simulate Llama-3.1-8B --gpu h100 --workload load.yaml --requests-csv requests.csv --chrome-trace trace.json
+  llmprof simulate --scenario load.txt`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(f.scenarios) > 0 {
+				if err := onlyScenarios(cmd, f.load.given); err != nil {
+					return err
+				}
+				return a.simulateScenarios(append(f.scenarios, args...))
 			}
-			return a.simulateScenarios(append(scenarios, args...))
+			if len(args) > 1 {
+				return usage("--trace FILE or --workload FILE names a load", "simulate wants one model, and got %s", strings.Join(args, " "))
+			}
+			return a.simulate(cmd.Context(), args, f)
 		},
+		ValidArgsFunction: a.completeModels,
 	}
-	cmd.Flags().StringArrayVar(&scenarios, "scenario", nil, "text `file` with a load and maybe its schedule; further files may follow")
+	cmd.Flags().StringArrayVar(&f.scenarios, "scenario", nil, "text `file` with a small load and maybe its schedule; further files may follow")
+	f.registerLoad(a, cmd)
 	onlyOnCommandLine(cmd.Flags(), "scenario")
 	return cmd
+}
+
+// onlyScenarios refuses flags of a load beside scenarios, which hold everything.
+func onlyScenarios(cmd *cobra.Command, given func(string) bool) (err error) {
+	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+		if err == nil && flag.Name != "scenario" && cmd.InheritedFlags().Lookup(flag.Name) == nil && flag.Name != "help" && given(flag.Name) {
+			err = usage("leave it out", "--%s has no use with --scenario, whose files hold everything", flag.Name)
+		}
+	})
+	return err
 }
 
 // decider decides a scenario: it returns the schedule and the one that the

@@ -76,6 +76,18 @@ func sources() []source {
 			},
 		},
 		{
+			"requests of a run of LLMServingSim's bench", llmservingsim.DetectRequests,
+			func(name string, in io.Reader, _ readOptions) (*profile.Profile, []error, error) {
+				return llmservingsim.ReadRequests(name, in, format.Limits{})
+			},
+		},
+		{
+			"hardware.yaml of LLMServingSim", llmservingsim.DetectHardware,
+			func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
+				return llmservingsim.ReadHardware(name, in, llmservingsim.Options{Device: deviceNamer(opts.cat)})
+			},
+		},
+		{
 			"llama-bench output", llamacpp.Detect,
 			func(name string, in io.Reader, opts readOptions) (*profile.Profile, []error, error) {
 				return llamacpp.Read(name, in, llamacpp.Options{Device: deviceNamer(opts.cat)})
@@ -110,6 +122,7 @@ func ofLoadTool(head []byte) bool {
 const (
 	serverLogKind = "vLLM server log"
 	bundleKind    = "bundle of LLMServingSim"
+	runKind       = "run of LLMServingSim's bench"
 )
 
 // knownKinds lists the kinds for an error.
@@ -118,7 +131,7 @@ func knownKinds() string {
 	for _, s := range sources() {
 		names = append(names, s.name)
 	}
-	return strings.Join(append(names, bundleKind+" (a folder)"), ", ")
+	return strings.Join(append(names, bundleKind+" (a folder)", runKind+" (a folder)"), ", ")
 }
 
 // readParts reads files of any known kind, told apart by content.
@@ -165,11 +178,21 @@ func (a *app) readMeasurement(name string, opts readOptions) (*profile.Profile, 
 	return p, kind, nil
 }
 
+// unknownKindError is a file that no reader knows, with what the reader of the
+// most common kind says of it.
+type unknownKindError struct{ error }
+
+func (e *unknownKindError) Unwrap() error { return e.error }
+
 func (a *app) readKind(name string, opts readOptions) (*profile.Profile, []error, string, error) {
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		if folder := os.DirFS(name); llmservingsim.IsRun(folder) {
+			p, warnings, err := llmservingsim.ReadRun(name, folder, llmservingsim.Options{Device: deviceNamer(opts.cat)})
+			return p, warnings, runKind, err
+		}
 		p, warnings, err := llmservingsim.ReadFS(name, os.DirFS(name), llmservingsim.Options{Device: deviceNamer(opts.cat)})
 		if err != nil {
-			return nil, nil, "", usage("a folder is read as a bundle of LLMServingSim: meta.yaml beside tp1, tp2, …", "%w", err)
+			return nil, nil, "", usage("a folder is read as a bundle of LLMServingSim: meta.yaml beside tp1, tp2, …; or as a run of its bench: requests.jsonl", "%w", err)
 		}
 		return p, warnings, bundleKind, nil
 	}
@@ -178,7 +201,11 @@ func (a *app) readKind(name string, opts readOptions) (*profile.Profile, []error
 		return nil, nil, "", err
 	}
 	defer func() { _ = file.Close() }() // read only
-	in := bufio.NewReaderSize(file, stepbench.HeadSize)
+	return readOpened(name, bufio.NewReaderSize(file, stepbench.HeadSize), opts)
+}
+
+// readOpened reads an open file of any known kind.
+func readOpened(name string, in *bufio.Reader, opts readOptions) (*profile.Profile, []error, string, error) {
 	head, err := in.Peek(stepbench.HeadSize)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, "", fileError("read", name, err)
@@ -203,7 +230,7 @@ func (a *app) readKind(name string, opts readOptions) (*profile.Profile, []error
 		if err == nil {
 			err = errors.New(name + ": of no known kind")
 		}
-		return nil, nil, "", usage("read here are: "+knownKinds(), "%w", err)
+		return nil, nil, "", usage("read here are: "+knownKinds(), "%w", &unknownKindError{err})
 	}
 	p, warnings, err := kinds[0].read(name, in, opts)
 	if err != nil {

@@ -99,7 +99,7 @@ func (f *validateMemoryFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&f.intermediate, "intermediate-size", 0, "width of the feed-forward layers (default: from the model's config)")
 	flags.StringVar(&f.quant, "inference-quant", "", "weight format to calculate with: fp16, bf16, fp8, int8, int4, … (default: the profile's)")
 	flags.StringVar(&f.kv, "kv-quant", "", "KV cache format to calculate with: fp16_bf16, fp8_bf16 or int8 (default: the profile's)")
-	flags.Var(bytesFlag{&f.reserve}, "reserve-memory", "memory for context, communicator and graphs of each GPU, for ours (default 1GiB)")
+	flags.Var(bytesFlag{&f.reserve}, "reserve-memory", "memory for context, communicator and graphs of each GPU, or for the processes of an engine on a CPU, for ours (default 1GiB on a GPU; on a CPU none, and ours has no total)")
 	flags.Var(bytesFlag{&f.reserve}, "reserve", "the same as --reserve-memory")
 	flags.Float64Var(&f.utilization, "gpu-memory-utilization", 0, "share of device memory that the engine may take, for ours, where the profile does not say")
 	flags.Var(&f.batchedTokens, "max-num-batched-tokens", "most tokens of one step of the engine, for ours, where the profile does not say")
