@@ -449,11 +449,11 @@ func TestTimeout(t *testing.T) {
 		return measured(c), nil
 	}}
 	// The bound must not hit the cell that does not hang.
-	out, err := g.run(t.Context(), s, func(o *campaign.Options) { o.CellTimeout = 300 * time.Millisecond })
+	out, err := g.run(t.Context(), s, func(o *campaign.Options) { o.CellTimeout = 5 * time.Second })
 	if err != nil || g.states() != "timeout:1 done:1" || s.loads != 2 || s.open != 0 || out.Ended[store.Timeout] != 1 {
 		t.Errorf("states %s, loads %d, %+v, %v", g.states(), s.loads, out, err)
 	}
-	if row := g.row(0); !strings.Contains(row.Error, "stopped after 300ms") || row.Hint == "" {
+	if row := g.row(0); !strings.Contains(row.Error, "stopped after 5s") || row.Hint == "" {
 		t.Errorf("row %+v", row)
 	}
 }

@@ -20,7 +20,12 @@ func plant(t *testing.T, root string, files map[string]string) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		// As a whole: somebody may read it meanwhile.
+		whole := filepath.Join(root, ".new")
+		if err := os.WriteFile(whole, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(whole, file); err != nil {
 			t.Fatal(err)
 		}
 	}

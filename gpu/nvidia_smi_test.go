@@ -108,7 +108,7 @@ func until(t *testing.T, source gpu.Source, good func(gpu.Snapshot) bool) {
 	if _, err := recording.First(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 {
+	for range 30_000 { // five minutes
 		s, ok := recording.Latest()
 		if ok && good(s) {
 			return

@@ -74,7 +74,7 @@ func serve(config []byte) http.HandlerFunc {
 
 func client(t *testing.T, hub *fakeHub) *Client {
 	t.Helper()
-	return &Client{Endpoint: hub.URL, Token: token, CacheDir: t.TempDir(), Timeout: 5 * time.Second}
+	return &Client{Endpoint: hub.URL, Token: token, CacheDir: t.TempDir(), Timeout: 5 * time.Minute}
 }
 
 func TestHubModel(t *testing.T) {

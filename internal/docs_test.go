@@ -195,7 +195,7 @@ func (r runner) run(text string) (lines []string, ran bool, err error) {
 	shell.WaitDelay = time.Minute
 	var both bytes.Buffer
 	shell.Stdout, shell.Stderr = &both, &both
-	timer := time.AfterFunc(2*time.Minute, func() {
+	timer := time.AfterFunc(10*time.Minute, func() {
 		if shell.Process != nil {
 			_ = shell.Process.Kill() // the error of Wait says so
 		}

@@ -24,7 +24,7 @@ func TestAlarm(t *testing.T) {
 		t.Error("the rings were not used up by the sleep that they ended")
 	}
 	go a.Ring()
-	if !a.Sleep(-1) {
-		t.Error("a ring did not end the sleep")
+	for !a.Sleep(-1) { // it may end too early, but without a ring it never reports one
+		continue
 	}
 }

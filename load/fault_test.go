@@ -192,8 +192,12 @@ func TestFaults(t *testing.T) {
 		t.Run(f.why, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, f.answer)
+			patience := 5 * time.Minute // an answer that comes, however slowly
+			if f.kind == FailTimeout {
+				patience = 700 * time.Millisecond
+			}
 			result, err := Run(t.Context(), []Target{{URL: s.url(), Model: "m"}}, Options{
-				Schedule: closedLoop(1, 2, 3, 8), Timeout: 700 * time.Millisecond, MaxAnswer: 2 << 20,
+				Schedule: closedLoop(1, 2, 3, 8), Timeout: patience, MaxAnswer: 2 << 20,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -250,10 +254,7 @@ func TestPatience(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	s := serve(t, nil)
-	url := s.url()
-	s.close()
-	target := []Target{{URL: url, Model: "m"}}
+	target := []Target{{URL: "http://127.0.0.1:1", Model: "m"}} // a port that no program is given by chance
 	result, err := Run(t.Context(), target, Options{Schedule: closedLoop(2, 4, 3, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -318,10 +319,13 @@ func TestNoLeaks(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 3 {
 		if _, err := Run(t.Context(), []Target{{URL: s.url(), Model: "m"}}, Options{Schedule: closedLoop(8, 40, 3, 1), Timeout: 150 * time.Millisecond, Warmup: 4}); err != nil {
-			t.Fatal(err)
+			if _, none := errors.AsType[*WarmupError](err); !none {
+				t.Fatal(err)
+			}
+			t.Log(err) // a busy machine; it leaves nothing behind either
 		}
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for s.open() > 0 || runtime.NumGoroutine() > before {
 		if time.Now().After(deadline) {
 			buffer := make([]byte, 1<<16)

@@ -309,14 +309,14 @@ func TestBudget(t *testing.T) {
 		return engine.Result{}, hanging.ctx.Err()
 	}
 	var out sink
-	outcome, err := measure.Run(t.Context(), hanging.start, grid([]int{1}, []int{16, 64}), measure.Options{Write: out.write, Budget: 50 * time.Millisecond})
+	outcome, err := measure.Run(t.Context(), hanging.start, grid([]int{1}, []int{16, 64}), measure.Options{Write: out.write, Budget: 3 * time.Second})
 	if err != nil || !outcome.OutOfTime || outcome.Measured != 2 || outcome.Unstable != 2 {
 		t.Errorf("outcome %+v, error %v", outcome, err)
 	}
 	full := errors.New("disk full")
 	hanging.tries = nil
 	outcome, err = measure.Run(t.Context(), hanging.start, grid([]int{1}, []int{16, 64}), measure.Options{
-		Write: func(...profile.Point) error { return full }, Budget: 50 * time.Millisecond,
+		Write: func(...profile.Point) error { return full }, Budget: 3 * time.Second,
 	})
 	if !errors.Is(err, full) || outcome.Left != 2 {
 		t.Errorf("outcome %+v, error %v", outcome, err)

@@ -1,6 +1,7 @@
 package mock_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -20,23 +21,48 @@ func prompt(first, n, tokens int) string {
 	return fmt.Sprintf(`{"prompt":[%s],"max_tokens":%d,"stream":true,"stream_options":{"include_usage":true}}`, strings.Join(ids, ","), tokens)
 }
 
+// heldUp never answers a prompt of 100 tokens, and others at once.
+type heldUp struct{}
+
+func (heldUp) FirstToken(l mock.Load) time.Duration {
+	if l.Prompt == 100 {
+		return time.Hour
+	}
+	return time.Millisecond
+}
+
+func (heldUp) NextToken(mock.Load) time.Duration { return time.Millisecond }
+
+// TestSeats has two requests that hold both seats until four more wait.
 func TestSeats(t *testing.T) {
-	const gap = 50 * time.Millisecond
-	server, c := start(t, mock.Options{Timer: mock.Timing{First: gap, Gap: gap}, MaxNumSeqs: 2}), client(t)
+	server, c := start(t, mock.Options{Timer: heldUp{}, MaxNumSeqs: 2}), client(t)
+	until := func(running, waiting float64) {
+		t.Helper()
+		for m := scrape(t, c, server); m.Running.Value != running || m.Waiting.Value != waiting; m = scrape(t, c, server) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var group sync.WaitGroup
-	for i := range 6 {
+	for i := range 2 {
+		group.Go(func() { ask(ctx, c, server.URL()+"/v1/completions", prompt(1000*i, 100, 1), "") })
+	}
+	until(2, 0)
+	for i := range 4 {
 		group.Go(func() {
-			if a := ask(t.Context(), c, server.URL()+"/v1/completions", prompt(i, 4, 4), ""); a.tokens() != 4 {
+			if a := ask(t.Context(), c, server.URL()+"/v1/completions", prompt(1000*i, 4, 4), ""); a.tokens() != 4 {
 				t.Errorf("got %+v", a)
 			}
 		})
 	}
+	until(2, 4)
+	time.Sleep(50 * time.Millisecond) // all four wait so long
+	cancel()
 	group.Wait()
 	m := scrape(t, c, server)
-	// Two run at a time for 200 ms each, so that the last two wait for 400 ms:
-	// 1.2 s together, less what a busy machine lets them come later.
-	if sum := m.QueueTime.Histogram.Sum; sum < 0.2 {
-		t.Errorf("all waited %v s together, want some 1.2 s", sum)
+	if sum := m.QueueTime.Histogram.Sum; sum < 4*0.05 {
+		t.Errorf("all waited %v s together, want 0.2 s or more", sum)
 	}
 	if m.KVUsage != nil || m.Cache[0].Blocks != 0 || m.Cache[0].BlockSize != 16 {
 		t.Errorf("a cache without limit has the use %v of %+v", m.KVUsage, m.Cache)
@@ -98,20 +124,23 @@ func TestNoPrefixCache(t *testing.T) {
 // TestPreemption runs two requests whose answers do not fit the cache together.
 func TestPreemption(t *testing.T) {
 	server, c := start(t, mock.Options{Timer: mock.Timing{First: time.Millisecond, Gap: time.Millisecond}, KVBlocks: 6}), client(t)
-	var group sync.WaitGroup
-	for i := range 3 {
-		group.Go(func() {
-			if a := ask(t.Context(), c, server.URL()+"/v1/completions", prompt(1000*i, 20, 60), ""); a.tokens() != 60 || !a.done {
-				t.Errorf("got %d tokens of 60, %v", a.tokens(), a.err)
-			}
-		})
+	m, rounds := scrape(t, c, server), 0.0
+	for ; m.Preemptions.Value == 0 && rounds < 100; m = scrape(t, c, server) { // on a busy machine they may follow each other
+		rounds++
+		var group sync.WaitGroup
+		for i := range 3 {
+			group.Go(func() {
+				if a := ask(t.Context(), c, server.URL()+"/v1/completions", prompt(1000*i, 20, 60), ""); a.tokens() != 60 || !a.done {
+					t.Errorf("got %d tokens of 60, %v", a.tokens(), a.err)
+				}
+			})
+		}
+		group.Wait()
 	}
-	group.Wait()
-	m := scrape(t, c, server)
 	if m.Preemptions.Value < 1 || m.RequestPreemptions.Histogram.Sum != m.Preemptions.Value {
 		t.Errorf("%v preemptions, %v in requests", m.Preemptions.Value, m.RequestPreemptions.Histogram.Sum)
 	}
-	if m.GenerationTokens.Value != 180 || m.PromptTokens.Value != 60 || m.KVUsage.Value != 0 {
+	if m.GenerationTokens.Value != 180*rounds || m.PromptTokens.Value != 60*rounds || m.KVUsage.Value != 0 {
 		t.Errorf("%v tokens, %v of prompts, use %v", m.GenerationTokens.Value, m.PromptTokens.Value, m.KVUsage.Value)
 	}
 	if a := ask(t.Context(), c, server.URL()+"/v1/completions", prompt(0, 90, 10), ""); a.status != 400 || !strings.Contains(a.raw, "KV blocks") {

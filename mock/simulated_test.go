@@ -196,7 +196,7 @@ func TestSimulatedPrefixes(t *testing.T) {
 // TestSimulatedAborts lets clients go in the middle: the gauges are those of the
 // scheduler, and the seat is free for who waits.
 func TestSimulatedAborts(t *testing.T) {
-	c := simulation(t, 60*time.Millisecond)
+	c := simulation(t, 300*time.Millisecond)
 	c.Scheduler.MaxSeqs = 1
 	server, client := start(t, mock.Options{Simulation: c}), client(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 const (
 	roleVariable = "LLMPROF_STORE_TEST_ROLE"
 	pathVariable = "LLMPROF_STORE_TEST_PATH"
+	mostVariable = "LLMPROF_STORE_TEST_MOST" // cells to finish before it waits to be killed; none for all
 )
 
 func TestMain(m *testing.M) {
@@ -65,7 +67,16 @@ func work(ctx context.Context, st *store.Store, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	left := -1
+	if text := os.Getenv(mostVariable); text != "" {
+		if left, err = strconv.Atoi(text); err != nil {
+			return err
+		}
+	}
 	for _, c := range cells {
+		if left == 0 {
+			time.Sleep(time.Hour) // until it is killed
+		}
 		c.Attempts, err = st.Begin(ctx, c.RunID, c.Hash, noon())
 		if _, taken := errors.AsType[*store.StateError](err); taken {
 			continue
@@ -78,6 +89,7 @@ func work(ctx context.Context, st *store.Store, out io.Writer) error {
 			return err
 		}
 		fmt.Fprintln(out, c.Hash)
+		left--
 	}
 	return nil
 }
@@ -88,14 +100,14 @@ func resultOf(c store.Cell) json.RawMessage {
 }
 
 // child starts another process on a store; lines are what it prints.
-func child(t *testing.T, role, path string) (cmd *exec.Cmd, lines *bufio.Scanner) {
+func child(t *testing.T, role, path string, env ...string) (cmd *exec.Cmd, lines *bufio.Scanner) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd = exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, pathVariable+"="+path)
+	cmd.Env = append(append(os.Environ(), roleVariable+"="+role, pathVariable+"="+path), env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -127,7 +139,7 @@ func TestKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	said, inFlight := map[string]bool{}, 0
 	for range kills {
-		cmd, lines := child(t, "work", path)
+		cmd, lines := child(t, "work", path, fmt.Sprint(mostVariable, "=", most)) // however late it is killed
 		for range random.IntN(most) {
 			if !lines.Scan() {
 				break

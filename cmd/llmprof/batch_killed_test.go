@@ -69,7 +69,7 @@ func TestKilledBatch(t *testing.T) {
 	b.write("c.yaml", killedCampaign())
 	args := []string{
 		"batch", "c.yaml", "--program", "fakeprobe", "--sampler", "none", "--sample-every", "1ms", "--num-iters", "3", "--num-iters-warmup", "0",
-		"--backoff", "1ms", "--cell-timeout", "1s", "-q", "--resume",
+		"--backoff", "1ms", "--cell-timeout", "10s", "-q", "--resume",
 	}
 	b.env("FAKE_PROBE_PAUSE=10ms", "FAKE_PROBE_STATE="+b.dir)
 	// The run is made by a call that is interrupted before its first cell.

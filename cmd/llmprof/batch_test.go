@@ -174,7 +174,7 @@ func batchOn(file string, more ...string) []string {
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain for " + what)
 		}
@@ -189,9 +189,10 @@ func TestBatchInterrupted(t *testing.T) {
 	}
 	b := newBench(t)
 	b.write("c.yaml", smallCampaign)
-	b.env("FAKE_PROBE_PAUSE=100ms", "FAKE_PROBE_STARTS="+filepath.Join(b.dir, "starts"))
+	b.env("FAKE_PROBE_STARTS=" + filepath.Join(b.dir, "starts"))
 	var stderr bytes.Buffer
 	cmd := b.command(batchOn("c.yaml")...)
+	cmd.Env = append(cmd.Env, "FAKE_PROBE_SCRIPT=hang:b4i128") // it does not come to its end before
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

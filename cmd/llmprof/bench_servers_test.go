@@ -52,8 +52,8 @@ func TestBenchServers(t *testing.T) {
 		t.Fatalf("together %+v", sum)
 	}
 	a, b := d.Servers[0].Whole, d.Servers[1].Whole
-	if *a.Requests+*b.Requests != 40 || *a.Requests < *b.Requests || a.Running == nil || b.Running == nil || a.KVUsage == nil || a.TTFT == nil || *b.TTFT <= *a.TTFT {
-		t.Errorf("%+v and %+v: two of three requests go to the first, and the second is slower", a, b)
+	if *a.Requests+*b.Requests != 40 || *a.Requests < *b.Requests || a.Running == nil || b.Running == nil || a.KVUsage == nil || a.TTFT == nil || *b.TTFT < 40 {
+		t.Errorf("%+v and %+v: two of three requests go to the first, and the second takes 40 ms at least", a, b)
 	}
 	if d.EngineVersion != "0.32.0" || len(d.Warnings) != 0 {
 		t.Errorf("release %q, warnings %q", d.EngineVersion, d.Warnings)

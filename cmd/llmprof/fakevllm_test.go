@@ -18,7 +18,9 @@ import (
 //
 //	@expect TEXT   ends with status 9 unless the arguments hold TEXT
 //
-// FAKE_BANK names a folder with the memory of the machine's devices, see bank.
+// FAKE_BANK names a folder with the memory of the machine's devices, see bank;
+// FAKE_PROGRESS the file that llmprof's progress goes to, where the script waits
+// until the moments that it tells have been heard.
 // As "fakevllm smi" it is the nvidia-smi of that machine.
 func fakeVLLM() {
 	var err error
@@ -51,7 +53,7 @@ func playScript(args []string) error {
 		case verb == "@stderr":
 			text, quoted := strconv.Unquote(rest)
 			_, written := io.WriteString(os.Stderr, text)
-			err = errors.Join(quoted, written)
+			err = errors.Join(quoted, written, told(text))
 		case verb == "@pause":
 			var d time.Duration
 			if d, err = time.ParseDuration(rest); err == nil {
@@ -73,6 +75,7 @@ func playScript(args []string) error {
 			os.Exit(code)
 		default:
 			_, err = fmt.Println(line)
+			err = errors.Join(err, told(line))
 		}
 		if err != nil {
 			return err
@@ -81,9 +84,50 @@ func playScript(args []string) error {
 	return nil
 }
 
+// told waits until llmprof has heard of the moment that a text tells of, so that
+// the memory does not change before.
+func told(text string) error {
+	file := os.Getenv("FAKE_PROGRESS")
+	phase := ""
+	switch {
+	case strings.Contains(text, "Starting to load model"):
+		phase = "weights are loaded"
+	case strings.Contains(text, "Model loading took"):
+		phase = "weights are in memory, the start-up goes on"
+	case strings.Contains(text, "init engine (profile"):
+		phase = "warm-up runs"
+	case strings.Contains(text, "Warmup iterations: 100%"):
+		phase = "timed runs"
+	}
+	if file == "" || phase == "" {
+		return nil
+	}
+	err := patiently(func() bool {
+		progress, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(progress), ": "+phase+"\n")
+	})
+	time.Sleep(5 * time.Millisecond) // nvidia-smi's clock has whole milliseconds
+	if err != nil {
+		return fmt.Errorf("%q was not heard: %w", text, err)
+	}
+	return nil
+}
+
+// patiently waits until something holds.
+func patiently(holds func() bool) error {
+	for range 30_000 { // five minutes
+		if holds() {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.New("waited five minutes")
+}
+
 // bank is a folder that stands for the memory of made-up devices. Its file
 // "used" holds the number of the change and the bytes of each device; "seen" the
-// number of the change that nvidia-smi has printed last, and how often.
+// number of the change that nvidia-smi has printed last, and how often until all
+// of it had been read.
 type bank string
 
 // write replaces a file as a whole.
@@ -104,7 +148,7 @@ func (b bank) read(name string) []string {
 }
 
 // hold sets the memory of the devices that CUDA_VISIBLE_DEVICES names, and
-// waits until nvidia-smi has told it a few times.
+// waits until it has been read from nvidia-smi a few times.
 func (b bank) hold(used []string) error {
 	state := b.read("used")
 	if len(state) == 0 {
@@ -128,13 +172,13 @@ func (b bank) hold(used []string) error {
 	if err := b.write("used", strings.Join(state, " ")); err != nil {
 		return err
 	}
-	for range 6000 { // a minute
-		if seen := b.read("seen"); len(seen) == 2 && seen[0] == state[0] && seen[1] >= "4" {
-			return nil
-		}
-		time.Sleep(10 * time.Millisecond)
+	if err := patiently(func() bool {
+		seen := b.read("seen")
+		return len(seen) == 2 && seen[0] == state[0] && seen[1] >= "4"
+	}); err != nil {
+		return fmt.Errorf("nvidia-smi is not read: %w", err)
 	}
-	return errors.New("nvidia-smi does not read")
+	return nil
 }
 
 // fakeSMI is an nvidia-smi that prints a bank's devices.
@@ -172,9 +216,12 @@ func fakeSMI(b bank, args []string) error {
 		if times++; state[0] != last {
 			last, times = state[0], 1
 		}
+		time.Sleep(time.Duration(every) * time.Millisecond)
+		if unread(os.Stdout) > 0 {
+			continue // what is read last may not have been looked at
+		}
 		if err := b.write("seen", fmt.Sprint(last, " ", min(times, 9))); err != nil {
 			return err
 		}
-		time.Sleep(time.Duration(every) * time.Millisecond)
 	}
 }

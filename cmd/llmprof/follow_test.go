@@ -50,7 +50,7 @@ func TestFollow(t *testing.T) {
 			select {
 			case text := <-got:
 				said += text
-			case <-time.After(10 * time.Second):
+			case <-time.After(5 * time.Minute):
 				t.Fatalf("read %q, want %q", said, want)
 			}
 		}

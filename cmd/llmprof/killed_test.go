@@ -75,16 +75,38 @@ func TestKilled(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			chance := rand.New(rand.NewPCG(1, 2))
-			for range 50 {
-				cmd := measure(disturbed, 2*time.Millisecond)
+			size := func() int64 {
+				info, err := os.Stat(disturbed)
+				if err != nil {
+					return 0
+				}
+				return info.Size()
+			}
+			for i := range 50 {
+				cmd, before, ended := measure(disturbed, 2*time.Millisecond), size(), make(chan struct{})
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Duration(chance.IntN(80)) * time.Millisecond)
+				go func() {
+					defer close(ended)
+					_ = cmd.Wait() // it was killed
+				}()
+				if i < 5 { // amid the points, however long it takes to come there
+					eventually(t, "more points", func() bool {
+						select {
+						case <-ended:
+							return true
+						default:
+							return size() > before
+						}
+					})
+				} else {
+					time.Sleep(time.Duration(chance.IntN(80)) * time.Millisecond)
+				}
 				if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 					t.Fatal(err)
 				}
-				_ = cmd.Wait() // it was killed
+				<-ended
 			}
 			if out, err := measure(disturbed, 0).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
@@ -128,16 +150,14 @@ func TestInterruptedProfile(t *testing.T) {
 	cmd := exec.Command(filepath.Join(dir, "llmprof"), "profile", "step", "m/m", "--engine", "probe", "--program", filepath.Join(dir, "fakeprobe"),
 		"--grid", "1..8x16..1024", "--output-len", "3", "-o", "x.llmprof")
 	cmd.Dir, cmd.Stderr = dir, &stderr
-	cmd.Env = append(os.Environ(), "FAKE_PROBE_PAUSE=50ms", "XDG_CONFIG_HOME="+filepath.Join(dir, "config"))
+	cmd.Env = append(os.Environ(), "FAKE_PROBE_SCRIPT=hang:b8i1024", "XDG_CONFIG_HOME="+filepath.Join(dir, "config"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for { // until the first points are there
-		if info, err := os.Stat(filepath.Join(dir, "x.llmprof")); err == nil && info.Size() > 2000 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually(t, "the first points", func() bool {
+		info, err := os.Stat(filepath.Join(dir, "x.llmprof"))
+		return err == nil && info.Size() > 2000
+	})
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

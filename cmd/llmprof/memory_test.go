@@ -84,9 +84,22 @@ func TestMemoryProfile(t *testing.T) {
 	const baseline = 512 << 20
 	dir := memoryMachine(t, era("v1-2025-10-tp2"), 30e9, 40e9, baseline, baseline)
 	t.Chdir(dir)
-	text := command(t, "profile", "memory", "meta-llama/Llama-3.1-8B", "--program", filepath.Join(dir, "fakevllm"), "--tensor-parallel-size", "2",
+	progress, err := os.Create(filepath.Join(t.TempDir(), "progress"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer progress.Close()
+	t.Setenv("FAKE_PROGRESS", progress.Name())
+	var out bytes.Buffer
+	err = run(t.Context(), []string{
+		"profile", "memory", "meta-llama/Llama-3.1-8B", "--program", filepath.Join(dir, "fakevllm"), "--tensor-parallel-size", "2",
 		"--engine-env", "CUDA_VISIBLE_DEVICES=2,3", "--input-len", "512", "--output-len", "512", "--batch-size", "8",
-		"--num-iters-warmup", "2", "--num-iters", "3", "--sample-every", "20ms", "--dtype", "bfloat16", "--json")
+		"--num-iters-warmup", "2", "--num-iters", "3", "--sample-every", "20ms", "--dtype", "bfloat16", "--record", "recording.jsonl", "--json",
+	}, strings.NewReader(""), &out, progress)
+	if err != nil {
+		said, _ := os.ReadFile(progress.Name())
+		t.Fatalf("%v\n%s", err, said)
+	}
 	files, err := filepath.Glob(filepath.Join("results", "memory-profiles", "*Llama-3.1-8B_512in_512out_bs8_*.json"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("files %q, %v: want one in the default folder", files, err)
@@ -141,11 +154,41 @@ func TestMemoryProfile(t *testing.T) {
 	for i, at := range line.Devices[0].At[1:] {
 		longest = max(longest, at-line.Devices[0].At[i])
 	}
-	t.Logf("largest deviation %.3f %%; %.1f readings a second, longest gap %.0f ms", 100*worst, *line.RateHz, 1e3*longest)
-	if *line.RateHz < 10 {
-		t.Errorf("%.1f readings a second, asked for 50", *line.RateHz)
+	told := toldRate(t, "recording.jsonl", len(line.Devices[0].At))
+	t.Logf("largest deviation %.3f %%; %.1f readings a second of %.1f that were told, longest gap %.0f ms", 100*worst, *line.RateHz, told, 1e3*longest)
+	if told < 10 {
+		t.Logf("10 A SECOND NOT JUDGED: this machine lets nvidia-smi tell only %.1f", told)
 	}
-	documentedPaths(t, text, files[0])
+	if *line.RateHz < min(10, 0.9*told) {
+		t.Errorf("%.1f readings a second, asked for 50, and nvidia-smi told %.1f", *line.RateHz, told)
+	}
+	documentedPaths(t, out.String(), files[0])
+}
+
+// toldRate is how often a second nvidia-smi printed the first n readings of a
+// recording, by its own clock.
+func toldRate(t *testing.T, name string, n int) float64 {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var times []time.Time
+	for line := range strings.Lines(string(text)) {
+		var s struct{ Devices []struct{ Time string } }
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatal(err)
+		}
+		at, err := time.Parse("2006/01/02 15:04:05.000", s.Devices[0].Time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times = append(times, at)
+	}
+	if len(times) < n || n < 2 {
+		t.Fatalf("%d readings in the recording, %d in the document", len(times), n)
+	}
+	return float64(n-1) / times[n-1].Sub(times[0]).Seconds()
 }
 
 // documentedPaths looks up what the queries of LLM Sizer's guide ask for, those
@@ -197,9 +240,10 @@ func TestInterruptedMemory(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for state := bank(dir).read("seen"); len(state) != 2 || state[0] != "1"; state = bank(dir).read("seen") {
-		time.Sleep(10 * time.Millisecond) // until the engine runs
-	}
+	eventually(t, "the engine to run", func() bool {
+		seen := bank(dir).read("seen")
+		return len(seen) == 2 && seen[0] == "1"
+	})
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -247,6 +291,11 @@ func TestRecordedMemory(t *testing.T) {
 		t.Fatalf("%v: the recording does not hold every reading of both devices:\n%s", err, text)
 	}
 	// The engine is done long before the recording is.
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	_, devices, _ := strings.Cut(lines[len(lines)-1], ",")
+	if err := os.WriteFile("r.jsonl", fmt.Appendf(nil, "%s{\"at_s\":36000,%s\n", text, devices), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(script, []byte("Warming up...\n@result\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -252,4 +253,30 @@ func TestMockSimulatesModel(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// TestMockInterrupted: Ctrl-C is how a server ends.
+func TestMockInterrupted(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a process cannot be interrupted there from outside")
+	}
+	var stderr bytes.Buffer
+	cmd := newBench(t).command("mock", "--gap", "0s", "--fault", "500:every=2")
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.HasPrefix(line, "http://") {
+		t.Errorf("it says %q, %v", line, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(stderr.String(), "0 requests") {
+		t.Errorf("%v\n%s", err, &stderr)
+	}
 }

@@ -176,7 +176,7 @@ func TestRealNode(t *testing.T) {
 	if err := session.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(end); took > 8*time.Second {
+	if took := time.Since(end); took > time.Minute {
 		t.Errorf("closing took %v", took)
 	}
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {

@@ -61,7 +61,7 @@ func TestRunImage(t *testing.T) {
 			if what != "made" && what != "stdin of made" {
 				t.Errorf("%s has gone", what)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(forGood):
 			t.Fatal("the container was not removed, or its stdin not closed")
 		}
 	}

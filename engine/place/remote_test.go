@@ -102,7 +102,7 @@ func remoteWords(t *testing.T, at engine.Place) {
 			Argv: append([]string{"sh", "-c", `printf '%s\000' "$VALUE" "$@"`, "sh"}, args...),
 			Env:  []string{"VALUE=" + value},
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), forGood)
 		defer cancel()
 		process, err := at.Start(ctx, cmd)
 		if err != nil {
@@ -199,9 +199,9 @@ func remoteStop(t *testing.T, at engine.Place) {
 		why, script, signal string
 		grace, least        time.Duration
 	}{
-		{"one that listens ends at once", `echo $$; exec sleep 100`, "SIGTERM", 10 * time.Second, 0},
+		{"one that listens ends at once", `echo $$; exec sleep 1000`, "SIGTERM", 2 * forGood, 0},
 		{"one that does not is killed after grace", `trap '' TERM; echo $$; while :; do sleep 0.1; done`, "SIGKILL", 300 * time.Millisecond, 300 * time.Millisecond},
-		{"children are ended too", `sleep 100 & echo $!; wait`, "SIGTERM", 10 * time.Second, 0},
+		{"children are ended too", `sleep 1000 & echo $!; wait`, "SIGTERM", 2 * forGood, 0},
 		{"children that do not listen are killed", `sh -c 'trap "" TERM; echo $$; while :; do sleep 0.1; done' & wait`, "", 300 * time.Millisecond, 300 * time.Millisecond},
 	} {
 		t.Run(test.why, func(t *testing.T) {
@@ -211,7 +211,7 @@ func remoteStop(t *testing.T, at engine.Place) {
 			if err := process.Stop(test.grace); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(begin); took < test.least || took > test.grace+8*time.Second {
+			if took := time.Since(begin); took < test.least || took > forGood {
 				t.Errorf("stopped after %v", took)
 			}
 			if living(t, at, pid) {
@@ -243,7 +243,7 @@ func remoteContext(t *testing.T, at engine.Place) {
 
 // remoteLeft: what a program leaves behind holds its streams and its device.
 func remoteLeft(t *testing.T, at engine.Place) {
-	process := start(t, at, sh(`sleep 100 & echo $!; exit 0`))
+	process := start(t, at, sh(`sleep 1000 & echo $!; exit 0`))
 	lines := bufio.NewReader(process.Stdout())
 	pid := fmt.Sprint(readPID(t, lines))
 	if _, err := io.ReadAll(lines); err != nil {
@@ -335,7 +335,7 @@ func remoteFiles(t *testing.T, at engine.Place) {
 }
 
 func remoteDial(t *testing.T, at engine.Place, here bool) {
-	_, err := at.Dial(t.Context(), closedPort(t))
+	_, err := at.Dial(t.Context(), closedPort)
 	if engine.Unusable(err) == engine.ProgramMissing && !here {
 		t.Skip(err)
 	}
@@ -393,7 +393,7 @@ func remoteDies(t *testing.T, at engine.Place, env []string) {
 		t.Fatal(err)
 	}
 	_ = helper.Wait()
-	for end := time.Now().Add(10 * time.Second); living(t, at, fmt.Sprint(child)) || living(t, at, fmt.Sprint(grandchild)); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(forGood); living(t, at, fmt.Sprint(child)) || living(t, at, fmt.Sprint(grandchild)); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a process lives on")
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -27,7 +26,7 @@ func TestAttach(t *testing.T) {
 	for n := range 50 {
 		fmt.Fprintf(log, "Iteration(%d): 1 context requests, 64 context tokens, 0 generation requests, 0 generation tokens, iteration elapsed time: 9.00 ms\n", 1000+n)
 	}
-	s, err := (&vllm.Server{URL: url + "/v1/", OpenLog: log.open}).Start(t.Context(), f, engine.Setup{Model: "/m/tiny", TaskTimeout: 10 * time.Second})
+	s, err := (&vllm.Server{URL: url + "/v1/", OpenLog: log.open}).Start(t.Context(), f, engine.Setup{Model: "/m/tiny", TaskTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +71,7 @@ func TestAttachAgain(t *testing.T) {
 		return log.open(ctx)
 	}}
 	for range 2 {
-		s, err := driver.Start(t.Context(), f, engine.Setup{TaskTimeout: 10 * time.Second})
+		s, err := driver.Start(t.Context(), f, engine.Setup{TaskTimeout: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +122,7 @@ func TestAttachDecided(t *testing.T) {
 			t.Errorf("%+v: error %v, want %q", setup, err, want)
 		}
 	}
-	s, err := driver.Start(t.Context(), f, engine.Setup{Deploy: deploy.Config{Model: "m", TensorParallel: 1, PipelineParallel: 1}, TaskTimeout: 10 * time.Second})
+	s, err := driver.Start(t.Context(), f, engine.Setup{Deploy: deploy.Config{Model: "m", TensorParallel: 1, PipelineParallel: 1}, TaskTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +160,7 @@ func TestAttachAccess(t *testing.T) {
 			}
 			return http.DefaultTransport.RoundTrip(r)
 		})}
-		s, err := (&vllm.Server{URL: url, OpenLog: log.open, APIKey: c.key, Header: c.header, Client: client}).Start(t.Context(), f, engine.Setup{TaskTimeout: 10 * time.Second})
+		s, err := (&vllm.Server{URL: url, OpenLog: log.open, APIKey: c.key, Header: c.header, Client: client}).Start(t.Context(), f, engine.Setup{TaskTimeout: 5 * time.Minute})
 		if err != nil {
 			t.Fatalf("%s: %v", c.why, err)
 		}
@@ -177,7 +176,7 @@ func TestAttachLearnsBudget(t *testing.T) {
 	f := newFake()
 	f.slow, f.budget = 0, 256
 	url, log := f.attachable(t)
-	s, err := (&vllm.Server{URL: url, OpenLog: log.open}).Start(t.Context(), f, engine.Setup{TaskTimeout: 10 * time.Second})
+	s, err := (&vllm.Server{URL: url, OpenLog: log.open}).Start(t.Context(), f, engine.Setup{TaskTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,12 +191,7 @@ func TestAttachRefused(t *testing.T) {
 	silent := newFake()
 	silent.silent = true
 	url, log := silent.attachable(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port on which nobody answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "http://" + l.Addr().String()
-	l.Close()
+	const nobody = "http://127.0.0.1:1" // a port that no program is given by chance
 	for _, c := range []struct {
 		why, want, hint string
 		driver          vllm.Server
@@ -208,7 +202,7 @@ func TestAttachRefused(t *testing.T) {
 		{"nobody there", "unreachable", "check address and port", vllm.Server{URL: nobody, OpenLog: newGrowing().open}, ""},
 	} {
 		t.Run(c.why, func(t *testing.T) {
-			_, err := c.driver.Start(t.Context(), silent, engine.Setup{Model: c.model, TaskTimeout: 300 * time.Millisecond})
+			_, err := c.driver.Start(t.Context(), silent, engine.Setup{Model: c.model, TaskTimeout: 5 * time.Second})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(hintOf(err), c.hint) {
 				t.Errorf("error %v, hint %q; want %s, %s", err, hintOf(err), c.want, c.hint)
 			}

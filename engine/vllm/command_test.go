@@ -133,7 +133,9 @@ func TestBenchLatencyFailures(t *testing.T) {
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			setup := fakeSetup()
-			setup.StartTimeout, setup.TaskTimeout = 50*time.Millisecond, 10*time.Millisecond
+			if c.place.hang {
+				setup.StartTimeout, setup.TaskTimeout = 50*time.Millisecond, 10*time.Millisecond
+			}
 			s, err := vllm.BenchLatency{}.Start(t.Context(), &c.place, setup)
 			if err != nil {
 				t.Fatal(err)

@@ -29,7 +29,7 @@ type fakeServer struct {
 	// loading is how long it takes to be ready.
 	loading time.Duration
 	// noPause has no development interface; slow is the time between the
-	// arrivals of two prompts of one request.
+	// arrivals of two prompts of one request, 0 for all at one moment.
 	noPause bool
 	slow    time.Duration
 	// logs changes the lines of one iteration.
@@ -242,22 +242,31 @@ func (f *fakeServer) complete(w http.ResponseWriter, r *http.Request) {
 		total += len(p)
 	}
 	var requests []*fakeRequest
-	add := func(prompt, output int) {
-		q := &fakeRequest{prompt: prompt, output: output, done: make(chan struct{})}
-		requests = append(requests, q)
+	add := func(output int, prompts ...int) {
 		f.mu.Lock()
-		f.waiting = append(f.waiting, q)
+		for _, prompt := range prompts {
+			q := &fakeRequest{prompt: prompt, output: output, done: make(chan struct{})}
+			requests, f.waiting = append(requests, q), append(f.waiting, q)
+		}
 		f.mu.Unlock()
 		f.poke()
 	}
 	if f.stranger > 0 && body.MaxTokens > 2 {
-		add(f.stranger, 3)
+		add(3, f.stranger)
 	}
-	for i, p := range body.Prompt {
-		if i > 0 {
-			time.Sleep(f.slow)
+	var lengths []int
+	for _, p := range body.Prompt {
+		lengths = append(lengths, len(p))
+	}
+	if f.slow == 0 { // at one moment, whatever the machine does
+		add(body.MaxTokens, lengths...)
+	} else {
+		for i, n := range lengths {
+			if i > 0 {
+				time.Sleep(f.slow)
+			}
+			add(body.MaxTokens, n)
 		}
-		add(len(p), body.MaxTokens)
 	}
 	for _, q := range requests {
 		select {

@@ -234,9 +234,10 @@ func TestRecordingEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	over := make(chan struct{})
 	e, err := memory.Open(t.Context(), memory.Options{
-		Source: recorded, Settle: 10 * time.Millisecond, Every: time.Millisecond,
-		Start: func(context.Context, func(engine.Mark)) (engine.Session, error) { return &session{}, nil },
+		Source: finite{recorded, over}, Settle: 10 * time.Millisecond, Every: 500 * time.Millisecond,
+		Start: func(context.Context, func(engine.Mark)) (engine.Session, error) { <-over; return &session{}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -247,6 +248,17 @@ func TestRecordingEnds(t *testing.T) {
 	if left, err := e.Close(t.Context()); left != 0 || err != nil {
 		t.Errorf("close: %d bytes left, %v", left, err)
 	}
+}
+
+// finite says when its source has ended.
+type finite struct {
+	gpu.Source
+	over chan struct{}
+}
+
+func (s finite) Follow(ctx context.Context, every time.Duration, take func(gpu.Snapshot)) error {
+	defer close(s.over)
+	return s.Source.Follow(ctx, every, take)
 }
 
 func TestOpenFails(t *testing.T) {
