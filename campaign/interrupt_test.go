@@ -81,7 +81,7 @@ func TestTakenOver(t *testing.T) {
 		told bool
 		end  func(campaign.Cell) (campaign.Result, error)
 	}{
-		{"the first is told while its cell runs", 3 * time.Second, true, crash},
+		{"the first is told while its cell runs", 30 * time.Millisecond, true, crash},
 		{"its cell fails before it is told", time.Hour, false, crash},
 		{"its cell ends well before it is told", time.Hour, false, success},
 	} {

@@ -24,7 +24,8 @@ func TestAlarm(t *testing.T) {
 		t.Error("the rings were not used up by the sleep that they ended")
 	}
 	go a.Ring()
-	for !a.Sleep(-1) { // it may end too early, but without a ring it never reports one
-		continue
+	rung := false
+	for !rung { // it may end too early, and does not say so then
+		rung = a.Sleep(-1)
 	}
 }

@@ -108,7 +108,7 @@ func TestHoldEndsWithItsLock(t *testing.T) {
 		ttl  time.Duration
 		told bool
 	}{
-		{"the next renewal finds out", 3 * time.Second, true},
+		{"the next renewal finds out", 30 * time.Millisecond, true},
 		{"nothing was renewed yet", time.Hour, false},
 	} {
 		t.Run(test.why, func(t *testing.T) {

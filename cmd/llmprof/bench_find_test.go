@@ -59,7 +59,7 @@ func TestUntilIdle(t *testing.T) {
 	a := &app{stderr: &bytes.Buffer{}}
 	servers := a.watch(t.Context(), []load.Target{{URL: server.URL}}, &benchFlags{}, time.Hour).group
 	defer servers.Stop()
-	wait := untilIdle(servers, 50*time.Millisecond)
+	wait := untilIdle(servers, 250*time.Millisecond) // it waits for 120 of them at most
 	if err := wait(t.Context()); err != nil || reads.Load() != 4 {
 		t.Errorf("%v after %d readings, want 4: three of them find requests", err, reads.Load())
 	}
