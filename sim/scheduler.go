@@ -110,6 +110,10 @@ func (s *Scheduler) WaitingCount() int { return s.waiting.n + len(s.remote.waiti
 // that wait for KV from another engine.
 func (s *Scheduler) AppendWaiting(to []int32) []int32 { return s.waiting.list(to) }
 
+// First is the request that is admitted next; ok is false where none waits but for
+// KV from another engine.
+func (s *Scheduler) First() (id int32, ok bool) { return s.candidate() }
+
 // FreeBlocks is the length of the free list, in blocks; cached blocks that
 // nobody holds are free.
 func (s *Scheduler) FreeBlocks() int { return int(s.kv.free) }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -16,7 +17,8 @@ type Runner struct {
 
 // Run serves a load and says what became of it. A context that ends stops the
 // run with an error that wraps its cause; beside it stands what became of the
-// load until then.
+// load until then. The same holds of a run in which a replica stood still, with
+// a [*StallError], when all others have served what they got.
 func Run(ctx context.Context, load *Load, c Config) (*Result, error) {
 	return new(Runner).Run(ctx, load, c)
 }
@@ -36,15 +38,19 @@ func (m *Runner) Run(ctx context.Context, load *Load, c Config) (*Result, error)
 		}
 	}
 	r.route()
-	if err := r.loop(ctx); err != nil {
-		err = fmt.Errorf("simulation: %w", err)
-		if ctx.Err() == nil || r.sent == 0 {
-			return nil, err
-		}
-		r.over = r.now
-		return r.result(), err
+	err := r.loop(ctx)
+	if err == nil {
+		return r.result(), nil
 	}
-	return r.result(), nil
+	err = fmt.Errorf("simulation: %w", err)
+	switch _, stalled := errors.AsType[*StallError](err); {
+	case stalled:
+	case ctx.Err() == nil || r.sent == 0:
+		return nil, err
+	default:
+		r.over = r.now
+	}
+	return r.result(), err
 }
 
 // newRun makes room for a run.

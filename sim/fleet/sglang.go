@@ -64,6 +64,7 @@ type sglangServer struct {
 	planned Step           // what runs next, with overlap
 	due     *sim.Iteration // planned, and to be read when the step that runs ends
 	quiet   int            // iterations in a row that computed and read nothing
+	rested  int64          // when it began to rest last
 
 	queried, hit int64
 	pass, alone  forward.Pass
@@ -198,22 +199,22 @@ func (v *sglangServer) block(now int64) {
 	v.read(now)
 	s := v.loop.State()
 	v.meters.set(now, int64(s.Waiting), int64(s.Running), int64(s.UsedBlocks))
-	v.quiet = 0
+	v.quiet, v.rested = 0, now
 	v.turns.Rest()
 }
 
-// blocked is an error where requests wait for ever.
-func (r *run) blocked() error {
-	for _, s := range r.servers {
-		if v, ok := s.(*sglangServer); ok && v.turns.Resting() {
-			state := v.loop.State()
-			return fmt.Errorf("replica %d at %v: %d requests wait and %d run, and none can be computed", v.index, time.Duration(r.now), state.Waiting, state.Running)
-		}
+func (v *sglangServer) stalled() *StallError {
+	if !v.turns.Resting() {
+		return nil
 	}
-	if left := r.sent - r.ended; left > 0 {
-		return fmt.Errorf("at %v nothing happens any more, and %d requests wait", time.Duration(r.now), left)
+	s, first := v.loop.State(), none
+	if s.First >= 0 {
+		first = int(v.global[s.First])
 	}
-	return nil
+	return &StallError{
+		Replica: int(v.index), At: time.Duration(v.rested), Request: first,
+		Err: &sim.StallError{Waiting: s.Waiting, Running: s.Running},
+	}
 }
 
 // plan makes a batch at a time, for a step that begins at another and takes some

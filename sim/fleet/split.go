@@ -113,6 +113,7 @@ func (v *vllmServer) moves() bool { return v.role != Whole && v.s.Loading()+v.s.
 
 // rest lets a replica that can compute nothing wait for KV or for a request.
 func (v *vllmServer) rest(now int64) {
+	v.rested = now
 	v.turns.Rest()
 	v.meters.set(now, int64(v.s.WaitingCount()), int64(len(v.s.Running())), v.used())
 }
