@@ -79,7 +79,7 @@ func (s *Scheduler) Add(q Request) (id int32, err error) {
 		return 0, fmt.Errorf("add request: %w", err)
 	}
 	id = s.requests.add(&q, &s.config)
-	s.waiting.priority = s.requests.priority
+	s.waiting.priority, s.waiting.state = s.requests.priority, s.requests.state
 	s.requests.flags[id] = s.remote.register(id, &q)
 	s.countRequest(id, &q)
 	if q.Prompt >= int(s.maxLen) {

@@ -167,7 +167,7 @@ func (r *run) parts() []*run {
 	for k := range parts {
 		parts[k] = &run{
 			memory: r.memory, load: r.load, config: r.config, window: newWindow(r.load), offset: k,
-			records: r.records, lists: r.lists, mine: []int32{},
+			records: r.records, lists: r.lists, ids: r.ids, mine: []int32{},
 		}
 		members[k] = int32(k)
 	}

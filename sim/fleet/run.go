@@ -22,6 +22,8 @@ type run struct {
 
 	records []Record
 	lists   []int32 // by request: when its token was listed last, in results of its replica
+	ids     []int32 // by request: its number in the scheduler of its replica, none before it gets there
+	sources []int32 // the same where its prompt is computed for another replica; nil without such ones
 	mine    []int32 // the requests to serve; nil for all
 	offset  int     // the index of the first server among the replicas
 	cursor  int     // of the arrivals that are known beforehand

@@ -12,6 +12,8 @@ import (
 type Runner struct {
 	records []Record
 	lists   []int32
+	ids     []int32
+	sources []int32
 	vllm    []*vllmServer // by replica
 }
 
@@ -57,18 +59,26 @@ func (m *Runner) Run(ctx context.Context, load *Load, c Config) (*Result, error)
 func (m *Runner) newRun(load *Load, c *Config) *run {
 	n := load.Requests()
 	if n > cap(m.records) {
-		m.records, m.lists = make([]Record, n), make([]int32, n)
+		m.records, m.lists, m.ids, m.sources = make([]Record, n), make([]int32, n), make([]int32, n), nil
 	}
-	m.records, m.lists = m.records[:n], m.lists[:n]
+	m.records, m.lists, m.ids = m.records[:n], m.lists[:n], m.ids[:n]
 	for i := range m.records {
-		m.records[i] = unsent()
+		m.records[i], m.ids[i] = unsent(), none
 	}
 	clear(m.lists)
+	var sources []int32
+	if c.Replicas[0].Role != Whole { // then all have a part
+		if m.sources == nil {
+			m.sources = make([]int32, cap(m.ids))
+		}
+		sources = m.sources[:n]
+		copy(sources, m.ids)
+	}
 	for len(m.vllm) < len(c.Replicas) {
 		m.vllm = append(m.vllm, new(vllmServer))
 	}
 	return &run{
 		memory: m, load: load, config: c, window: newWindow(load), verdict: newVerdict(c.Abort),
-		records: m.records, lists: m.lists,
+		records: m.records, lists: m.lists, ids: m.ids, sources: sources,
 	}
 }

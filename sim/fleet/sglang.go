@@ -99,14 +99,14 @@ func (v *sglangServer) deliver(i int32, at int64) {
 
 // cancel lets the next iteration know that a client has gone.
 func (v *sglangServer) cancel(i int32) {
-	id := lastIndex(v.global, i)
+	id := v.run.ids[i]
 	if id < 0 {
 		v.coming -= int64(v.run.load.requests[i].InputLen)
 		return // it is on its way, and is refused when it gets there
 	}
-	v.gone = append(v.gone, int32(id))
+	v.gone = append(v.gone, id)
 	v.catchUp(i)
-	v.run.record(i).Outputs = int32(v.loop.Outputs(int32(id)))
+	v.run.record(i).Outputs = int32(v.loop.Outputs(id))
 	v.run.window.drop(i, false, &v.trail, &v.counted.trail)
 	v.turns.Wake(v.run.now)
 }
@@ -289,7 +289,7 @@ func (v *sglangServer) receive(now int64) error {
 func (v *sglangServer) admit(i int32, now int64) error {
 	q := &v.run.load.requests[i]
 	v.run.record(i).queued(now)
-	_, err := v.loop.Add(sim.Request{Prompt: q.InputLen, Output: q.OutputLen, Priority: q.Priority, Prefix: v.run.load.prefix(i)})
+	id, err := v.loop.Add(sim.Request{Prompt: q.InputLen, Output: q.OutputLen, Priority: q.Priority, Prefix: v.run.load.prefix(i)})
 	if errors.Is(err, sim.ErrUnservable) {
 		v.run.end(i, now, Unservable)
 		return nil
@@ -298,6 +298,7 @@ func (v *sglangServer) admit(i int32, now int64) error {
 		return fmt.Errorf("request %d: %w", i, err)
 	}
 	v.global = append(v.global, i)
+	v.run.ids[i] = id
 	return nil
 }
 

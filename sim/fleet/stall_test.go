@@ -19,7 +19,9 @@ import (
 func TestStall(t *testing.T) {
 	config := sglangOf(t, "")
 	config.Pool, config.Context, config.Clip = 40, 0, 0
-	short := func(at float64) workload.Request { return workload.Request{At: unit.Seconds(at), InputLen: 4, OutputLen: 3} }
+	short := func(at float64) workload.Request {
+		return workload.Request{At: unit.Seconds(at), InputLen: 4, OutputLen: 3}
+	}
 	l := scheduleOf(t, workload.Request{InputLen: 16, OutputLen: 60}, short(0.1), short(0.2), short(0.3))
 	replica := fleet.Replica{SGLang: loopOf(config), Timer: sim.StepTimerFunc(linear)}
 	want := []fleet.Outcome{fleet.Unfinished, fleet.Completed, fleet.Unfinished, fleet.Completed}

@@ -28,8 +28,8 @@ type vllmServer struct {
 	put    []int32 // of these, those that were preempted, by id in the scheduler
 	rested int64   // when it began to rest last
 	role   Role
-	locals map[int32]int32 // by request: its id in the scheduler, where KV moves
-	global []int32         // by id in the scheduler
+	ids    []int32 // by request: its id in the scheduler, none before it gets there
+	global []int32 // by id in the scheduler
 	steps  [2]Step
 	ahead  int // which of the steps was planned last
 
@@ -56,8 +56,8 @@ func newVLLM(r *run, index int16, c Replica) (*vllmServer, error) {
 		gaps: longest{step: v.gaps.step[:0], gap: v.gaps.gap[:0]},
 	}
 	v.turns, v.s = v.engine.Turns(), v.engine.Scheduler()
-	if v.role = c.Role; v.role != Whole {
-		v.locals = map[int32]int32{}
+	if v.role, v.ids = c.Role, r.ids; v.role == Prefill {
+		v.ids = r.sources
 	}
 	v.meters.usable = v.s.UsableBlocks()
 	v.trail.on = r.load.timeouts
@@ -75,7 +75,7 @@ func (v *vllmServer) deliver(i int32, at int64) {
 func (v *vllmServer) prompt(i int32) int64 { return int64(v.run.load.requests[i].InputLen) }
 
 func (v *vllmServer) cancel(i int32) {
-	id := v.local(i)
+	id := v.ids[i]
 	if id < 0 {
 		v.queued -= v.prompt(i)
 		return // it is on its way, and is refused when it gets there
@@ -101,18 +101,6 @@ func (v *vllmServer) leaves(id int32) {
 	if i := lastIndex(v.put, id); i >= 0 {
 		v.put = slices.Delete(v.put, i, i+1)
 	}
-}
-
-// local is a request's id in the scheduler, or none before it gets there. It is
-// looked up from the end, since few are given up.
-func (v *vllmServer) local(i int32) int32 {
-	if v.role != Whole {
-		if id, ok := v.locals[i]; ok {
-			return id
-		}
-		return none
-	}
-	return int32(lastIndex(v.global, i))
 }
 
 func (v *vllmServer) depth() depth {
