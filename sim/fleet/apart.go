@@ -64,7 +64,7 @@ func (r *run) runApart(ctx context.Context) (*Result, error) {
 	}
 	results := make([]ReplicaResult, len(parts))
 	for k, p := range parts {
-		results[k] = p.servers[0].close(r.over)
+		results[k] = p.servers[0].close(r.first, r.over)
 	}
 	r.recount()
 	return r.closed(&Result{

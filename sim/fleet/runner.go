@@ -78,7 +78,7 @@ func (m *Runner) newRun(load *Load, c *Config) *run {
 		m.vllm = append(m.vllm, new(vllmServer))
 	}
 	return &run{
-		memory: m, load: load, config: c, window: newWindow(load), verdict: newVerdict(c.Abort),
+		memory: m, load: load, config: c, window: newWindow(load), verdict: newVerdict(c.Abort, load),
 		records: m.records, lists: m.lists, ids: m.ids, sources: sources,
 	}
 }

@@ -21,8 +21,8 @@ type server interface {
 	cancel(i int32)
 	// event does what happens at the time of next.
 	event() error
-	// close ends its books.
-	close(end int64) ReplicaResult
+	// close ends its books of a run from the first send to its end.
+	close(first, end int64) ReplicaResult
 	// depth is what routers see of it.
 	depth() depth
 	// stalled is an error where it rests: at the end of a run requests wait there.

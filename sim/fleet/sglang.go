@@ -127,14 +127,14 @@ func (v *sglangServer) watch() { v.loop.Watch() }
 
 func (v *sglangServer) changes() []sim.CacheChange { return v.loop.TakeChanges() }
 
-func (v *sglangServer) close(end int64) ReplicaResult {
+func (v *sglangServer) close(first, end int64) ReplicaResult {
 	for id, i := range v.global {
 		if r := v.run.record(i); r.Outcome == Unfinished {
 			v.catchUp(i)
 			r.Outputs = int32(v.loop.Outputs(int32(id)))
 		}
 	}
-	out := v.meters.result(end)
+	out := v.meters.result(first, end)
 	out.Unbound = v.loop.Unbound()
 	return out
 }

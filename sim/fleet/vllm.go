@@ -178,8 +178,8 @@ func (v *vllmServer) stalled() *StallError {
 	}
 }
 
-func (v *vllmServer) close(end int64) ReplicaResult {
-	out, totals := v.meters.result(end), v.s.Totals()
+func (v *vllmServer) close(first, end int64) ReplicaResult {
+	out, totals := v.meters.result(first, end), v.s.Totals()
 	out.ResumedTokens = totals.ResumedHit
 	out.Unbound = unbound(&v.config, &totals, v.run.load.spanAt != nil)
 	return out
