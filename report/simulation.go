@@ -124,7 +124,7 @@ type SimulatedCost struct {
 // SimulatedReplica is what one replica did from the first send to the end of the
 // run; shares are 0..1.
 type SimulatedReplica struct {
-	Role          string   `json:"role"`
+	Role          string   `json:"role"` // whole, prefill or decode
 	Steps         int64    `json:"steps"`
 	Busy          float64  `json:"busy_share"` // 0..1
 	PrefillTokens int64    `json:"prefill_tokens"`
@@ -247,7 +247,7 @@ func Settings(choices []deploy.Choice) []Setting {
 func simulatedReplica(r *fleet.Result, i, assigned int, span float64) SimulatedReplica {
 	p := &r.Replicas[i]
 	out := SimulatedReplica{
-		Steps: p.Steps, PrefillTokens: p.PrefillTokens, DecodeTokens: p.DecodeTokens, Preemptions: p.Preemptions, Evictions: p.Evictions,
+		Role: p.Role.String(), Steps: p.Steps, PrefillTokens: p.PrefillTokens, DecodeTokens: p.DecodeTokens, Preemptions: p.Preemptions, Evictions: p.Evictions,
 		PrefixQueries: p.QueriedTokens, PrefixHits: p.HitTokens, ResumedHits: p.ResumedTokens, RequestsAssigned: assigned,
 		Waiting: Level{p.Waiting.Mean, p.Waiting.P99, float64(p.Waiting.Max)}, Running: Level{p.Running.Mean, p.Running.P99, float64(p.Running.Max)},
 	}

@@ -70,6 +70,8 @@ func (m *meters) step(s *Step, over int64) {
 
 // ReplicaResult is what one replica did.
 type ReplicaResult struct {
+	// Role is its part of the work.
+	Role Role
 	// Steps computed something. Busy is their time until the run ended: a step
 	// that runs on after the last client has left counts until then. Tokens of
 	// prompts and of decodes were computed.

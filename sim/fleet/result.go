@@ -43,6 +43,9 @@ func (r *run) closed(out *Result) *Result {
 		out.Aborted = r.verdict.found
 	}
 	out.replicas = r.config.Replicas
+	for k := range out.Replicas {
+		out.Replicas[k].Role = out.replicas[k].Role
+	}
 	out.Open = r.open.result(r.first, r.over)
 	out.area = r.open.area
 	r.window.close(r.first, r.final)
