@@ -121,10 +121,10 @@ type SimulatedCost struct {
 	PerGood           *float64 `json:"cost_per_good_request"`     // units of the currency
 }
 
-// SimulatedReplica is what one replica did. Levels are over the simulated time;
-// shares are 0..1.
+// SimulatedReplica is what one replica did from the first send to the end of the
+// run; shares are 0..1.
 type SimulatedReplica struct {
-	Role          string   `json:"role"`
+	Role          string   `json:"role"` // whole, prefill or decode
 	Steps         int64    `json:"steps"`
 	Busy          float64  `json:"busy_share"` // 0..1
 	PrefillTokens int64    `json:"prefill_tokens"`
@@ -203,7 +203,7 @@ func Simulation(r *fleet.Result, limits load.SLOs, tool string) SimulationDocume
 		}
 	}
 	for i := range r.Replicas {
-		d.Replicas = append(d.Replicas, simulatedReplica(r, i, assigned[i]))
+		d.Replicas = append(d.Replicas, simulatedReplica(r, i, assigned[i], d.Whole.Duration))
 	}
 	usage := r.Usage(limits)
 	if e := usage.Energy; e != nil {
@@ -243,18 +243,19 @@ func Settings(choices []deploy.Choice) []Setting {
 	return all
 }
 
-func simulatedReplica(r *fleet.Result, i, assigned int) SimulatedReplica {
+// simulatedReplica describes a replica over the span of a run, in seconds.
+func simulatedReplica(r *fleet.Result, i, assigned int, span float64) SimulatedReplica {
 	p := &r.Replicas[i]
 	out := SimulatedReplica{
-		Steps: p.Steps, PrefillTokens: p.PrefillTokens, DecodeTokens: p.DecodeTokens, Preemptions: p.Preemptions, Evictions: p.Evictions,
+		Role: p.Role.String(), Steps: p.Steps, PrefillTokens: p.PrefillTokens, DecodeTokens: p.DecodeTokens, Preemptions: p.Preemptions, Evictions: p.Evictions,
 		PrefixQueries: p.QueriedTokens, PrefixHits: p.HitTokens, ResumedHits: p.ResumedTokens, RequestsAssigned: assigned,
 		Waiting: Level{p.Waiting.Mean, p.Waiting.P99, float64(p.Waiting.Max)}, Running: Level{p.Running.Mean, p.Running.P99, float64(p.Running.Max)},
 	}
 	for _, k := range p.Unbound {
 		out.Unbound = append(out.Unbound, IdleSetting{Name: k.Name, Why: k.Why, From: k.From, To: k.To})
 	}
-	if r.Elapsed > 0 {
-		out.Busy = p.Busy.Seconds() / r.Elapsed.Seconds()
+	if span > 0 {
+		out.Busy = p.Busy.Seconds() / span
 	}
 	if p.Steps > 0 {
 		out.TokensPerStep = float64(p.PrefillTokens+p.DecodeTokens) / float64(p.Steps)

@@ -209,6 +209,7 @@ func ttftTable(d SimulationDocument) Table {
 func replicaTable(d SimulationDocument) Table {
 	t := Table{Title: "Replicas", Columns: []Column{
 		{Name: "replica"},
+		{Name: "role", Left: true, Idle: idle(fleet.Whole.String())},
 		{Name: "requests"},
 		{Name: "steps"},
 		{Name: "busy", Key: "busy_percent"},
@@ -230,7 +231,7 @@ func replicaTable(d SimulationDocument) Table {
 			hits = *r.HitRate
 		}
 		t.Rows = append(t.Rows, []Cell{
-			Whole(i), Whole(r.RequestsAssigned), Whole(r.Steps), percent(r.Busy), Fixed(r.TokensPerStep, 1), Fixed(r.Running.Mean, 1), Fixed(r.Running.Max, 0),
+			Whole(i), Say(r.Role), Whole(r.RequestsAssigned), Whole(r.Steps), percent(r.Busy), Fixed(r.TokensPerStep, 1), Fixed(r.Running.Mean, 1), Fixed(r.Running.Max, 0),
 			Fixed(r.Waiting.Mean, 1), Fixed(r.Waiting.Max, 0), percent(r.KVUsage.Mean), percent(r.KVUsage.Max), percent(hits), Whole(r.Preemptions),
 		})
 		found, own = found+r.PrefixHits, own+r.ResumedHits

@@ -107,7 +107,8 @@ func (s *Scheduler) finish(id int32) {
 	case r.state[id] == Running:
 		s.release(id, false)
 	default:
-		s.waiting.remove(id) // it was preempted while its last token was on its way
+		r.state[id] = Finished
+		s.waiting.left() // it was preempted while its last token was on its way
 	}
 	r.state[id] = Finished
 	s.totals.Finished++

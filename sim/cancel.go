@@ -14,7 +14,8 @@ func (s *Scheduler) Cancel(id int32) bool {
 	}
 	switch r.state[id] {
 	case Waiting:
-		s.waiting.remove(id)
+		r.state[id] = Cancelled
+		s.waiting.left()
 	case Running:
 		if s.steady.has(id) {
 			s.unsteady(id)

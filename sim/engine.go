@@ -102,7 +102,9 @@ func (e *Engine) Scheduler() *Scheduler { return &e.scheduler }
 func (e *Engine) Turns() *Turns { return &e.turns }
 
 // Advance lets happen what is next, and says what that was: the event is valid
-// until the next one. After an error the engine cannot go on.
+// until the next one. After an error the engine cannot go on, but for a
+// [*StallError]: after [Turns.Rest] a request that comes, or one that was
+// cancelled and [Turns.Wake], may let it.
 func (e *Engine) Advance() (*Event, error) {
 	t, s, out := &e.turns, &e.scheduler, &e.event
 	out.At, out.Runs = t.at, false
@@ -169,6 +171,23 @@ func (e *Engine) plan(out *Event) (works bool, err error) {
 // for nothing from outside.
 const stallsMost = 3
 
+// StallError says that requests wait for ever: none of them can be computed, and
+// nothing is under way that would change this.
+type StallError struct {
+	// Waiting and Running are requests.
+	Waiting, Running int
+}
+
+// Error counts the requests.
+func (e *StallError) Error() string {
+	return fmt.Sprintf("%d requests wait and %d run, and none can be computed", e.Waiting, e.Running)
+}
+
+// Hint says what lets such a load go on.
+func (e *StallError) Hint() string {
+	return "what lets it go on: clients that give up after a timeout, more KV blocks, or fcfs where another policy orders the queue"
+}
+
 // stalled is an error where requests wait for ever.
 func (e *Engine) stalled(p *Plan) error {
 	s := &e.scheduler
@@ -178,7 +197,7 @@ func (e *Engine) stalled(p *Plan) error {
 		e.stalls = 0
 	}
 	if e.stalls > stallsMost && len(p.Preempted) == 0 && !s.Idle() {
-		return fmt.Errorf("%d requests wait and %d run, and none can be computed", waiting, running)
+		return &StallError{Waiting: waiting, Running: running}
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ type LoopState struct {
 	// those of a block.
 	WaitingTokens int64
 	BlockTokens   int
+	// First is the first request in the queue, or -1.
+	First int32
 	// Busy says that there is something to do.
 	Busy bool
 	// Patience is after how many iterations in a row that computed and read

@@ -184,6 +184,7 @@ func TestQueueOrder(t *testing.T) {
 			case what <= 1:
 				id := int32(len(q.priority))
 				q.priority = append(q.priority, rapid.Int32Range(0, 3).Draw(t, "priority"))
+				q.state = append(q.state, Waiting)
 				q.reserve(len(want) + len(out) + 1)
 				q.pushBack(id)
 				want = append(want, id)
@@ -199,7 +200,8 @@ func TestQueueOrder(t *testing.T) {
 				want, out = append([]int32{out[last]}, want...), out[:last]
 			case what == 4 && len(want) > 0:
 				at := rapid.IntRange(0, len(want)-1).Draw(t, "which")
-				q.remove(want[at])
+				q.state[want[at]] = Cancelled
+				q.left()
 				want = slices.Delete(slices.Clone(want), at, at+1)
 			}
 			sort()
@@ -208,6 +210,31 @@ func TestQueueOrder(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLeavingMovesNobody lets requests leave from the middle of both queues: the
+// cost of that may not grow with those that wait.
+func TestLeavingMovesNobody(t *testing.T) {
+	for _, ranked := range []bool{false, true} {
+		const n = 100
+		q := queue{ranked: ranked, priority: make([]int32, n), state: make([]State, n)}
+		for id := range int32(n) {
+			q.reserve(int(id) + 1)
+			q.pushBack(id)
+		}
+		before := slices.Clone(q.ids)
+		for id := int32(1); id < n; id += 2 {
+			q.state[id] = Cancelled
+			q.left()
+		}
+		if !slices.Equal(q.ids, before) || q.n != n/2 {
+			t.Errorf("ranked %v: %d wait, in %v, want %d in %v", ranked, q.n, q.ids, n/2, before)
+		}
+		q.pop()
+		if q.first() != 2 || q.gone != n/2-1 {
+			t.Errorf("ranked %v: %d is first, and %d are to be dropped, want 2 and %d", ranked, q.first(), q.gone, n/2-1)
+		}
+	}
 }
 
 // TestIdentities holds the table against a map of lists.

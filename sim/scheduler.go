@@ -79,7 +79,7 @@ func (s *Scheduler) Add(q Request) (id int32, err error) {
 		return 0, fmt.Errorf("add request: %w", err)
 	}
 	id = s.requests.add(&q, &s.config)
-	s.waiting.priority = s.requests.priority
+	s.waiting.priority, s.waiting.state = s.requests.priority, s.requests.state
 	s.requests.flags[id] = s.remote.register(id, &q)
 	s.countRequest(id, &q)
 	if q.Prompt >= int(s.maxLen) {
@@ -109,6 +109,10 @@ func (s *Scheduler) WaitingCount() int { return s.waiting.n + len(s.remote.waiti
 // AppendWaiting appends the waiting requests in order of admission, but for those
 // that wait for KV from another engine.
 func (s *Scheduler) AppendWaiting(to []int32) []int32 { return s.waiting.list(to) }
+
+// First is the request that is admitted next; ok is false where none waits but for
+// KV from another engine.
+func (s *Scheduler) First() (id int32, ok bool) { return s.candidate() }
 
 // FreeBlocks is the length of the free list, in blocks; cached blocks that
 // nobody holds are free.

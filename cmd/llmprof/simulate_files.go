@@ -128,12 +128,12 @@ func (l *stepLog) hook() func(*fleet.Step) {
 func (l *stepLog) writeCSV() error {
 	return writeFile(l.csv, func(w io.Writer) error {
 		out := bufio.NewWriterSize(w, 1<<16)
-		_, _ = out.WriteString("replica,begin_s,duration_ms,tokens,prefills,prefill_tokens,decodes,decode_context_tokens,running,waiting,free_blocks,usable_blocks,preempted,evicted_blocks\n")
+		_, _ = out.WriteString("replica,begin_s,duration_ms,tokens,prefills,prefill_tokens,decodes,decode_context_tokens,running,waiting,free_blocks,usable_blocks,preempted,evicted_blocks,prefix_queries_tokens,prefix_hits_tokens\n")
 		var row []byte
 		for i := range l.steps {
 			s := &l.steps[i]
-			row = fmt.Appendf(row[:0], "%d,%.9f,%.6f,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d\n", s.Replica, s.Begin.Seconds(), milliseconds(s.End-s.Begin), s.Tokens,
-				s.Prefills, s.PrefillTokens, s.Decodes, s.Context, s.Running, s.Waiting, s.FreeBlocks, s.UsableBlocks, s.Preempted, s.Evicted)
+			row = fmt.Appendf(row[:0], "%d,%.9f,%.6f,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d\n", s.Replica, s.Begin.Seconds(), milliseconds(s.End-s.Begin), s.Tokens,
+				s.Prefills, s.PrefillTokens, s.Decodes, s.Context, s.Running, s.Waiting, s.FreeBlocks, s.UsableBlocks, s.Preempted, s.Evicted, s.Queried, s.Hit)
 			if _, err := out.Write(row); err != nil {
 				return err
 			}

@@ -74,6 +74,20 @@ func (c table) sum(t *testing.T, column string) float64 {
 	return total
 }
 
+// last adds up the last values of the replicas.
+func (c table) last(t *testing.T, column string) float64 {
+	t.Helper()
+	of := map[string]float64{}
+	for i, v := range c.numbers(t, column) {
+		of[c["replica"][i]] = v
+	}
+	total := 0.0
+	for _, v := range of {
+		total += v
+	}
+	return total
+}
+
 // TestSimulateFiles holds the files of a run against its document: every token
 // and every request is in both, and the times of a request add up.
 func TestSimulateFiles(t *testing.T) {
@@ -110,6 +124,7 @@ func TestSimulateFiles(t *testing.T) {
 				Prefill     float64 `json:"prefill_tokens"`
 				Decode      float64 `json:"decode_tokens"`
 				Preemptions float64 `json:"preemptions"`
+				Queries     float64 `json:"prefix_queries_tokens"`
 				Hits        float64 `json:"prefix_hits_tokens"`
 			} `json:"replicas"`
 			Files []string `json:"files"`
@@ -120,9 +135,10 @@ func TestSimulateFiles(t *testing.T) {
 		if len(d.Files) != 3 {
 			t.Errorf("%s: files %v, want three", c.why, d.Files)
 		}
-		steps, tokens, preempted, hits := 0, 0.0, 0.0, 0.0
+		steps, tokens, preempted, queries, hits := 0, 0.0, 0.0, 0.0, 0.0
 		for _, r := range d.Replicas {
-			steps, tokens, preempted, hits = steps+r.Steps, tokens+r.Prefill+r.Decode, preempted+r.Preemptions, hits+r.Hits
+			steps, tokens, preempted = steps+r.Steps, tokens+r.Prefill+r.Decode, preempted+r.Preemptions
+			queries, hits = queries+r.Queries, hits+r.Hits
 		}
 		requests, perStep := readTable(t, name("requests.csv")), readTable(t, name("steps.csv"))
 		for _, same := range []struct {
@@ -137,6 +153,8 @@ func TestSimulateFiles(t *testing.T) {
 			{"tokens of steps", perStep.sum(t, "tokens"), tokens},
 			{"tokens by kind", perStep.sum(t, "prefill_tokens") + perStep.sum(t, "decodes"), tokens},
 			{"preemptions of steps", perStep.sum(t, "preempted"), preempted},
+			{"tokens looked up until the last steps", perStep.last(t, "prefix_queries_tokens"), queries},
+			{"tokens found until the last steps", perStep.last(t, "prefix_hits_tokens"), hits},
 			{"mean TTFT", requests.sum(t, "ttft_ms") / d.Whole.TTFT.N, d.Whole.TTFT.Mean},
 			{"mean E2EL", requests.sum(t, "e2el_ms") / d.Whole.E2EL.N, d.Whole.E2EL.Mean},
 			{"queue and prefill are TTFT", requests.sum(t, "queue_ms") + requests.sum(t, "prefill_ms"), requests.sum(t, "ttft_ms")},

@@ -186,6 +186,9 @@ func (a *app) serve(ctx context.Context, f *simulateFlags, schedule *workload.Sc
 	if a.people() {
 		a.warn(document.Warnings...)
 	}
+	if err != nil {
+		err = simulationError(ctx, err)
+	}
 	if err := errors.Join(a.write(document, report.SimulationTables(document)...), err); err != nil {
 		return err
 	}
@@ -221,10 +224,14 @@ func simulationProgress(m *meter) func(fleet.Progress) error {
 	}
 }
 
-// simulationError tells an interrupted run from one that could not go on.
+// simulationError tells an interrupted run from one that could not go on. A
+// deployment that stands still is an answer, and no mistake of who asks.
 func simulationError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
+	}
+	if _, ok := errors.AsType[*fleet.StallError](err); ok {
+		return &codedError{codeNo, err, hintOf(err)}
 	}
 	if _, ok := errors.AsType[*fit.NotMeasuredError](err); ok {
 		return usage("steps of a load hold prompts and answers: the log of a server tells their times (llmprof import, llmprof train), and so does the datasheet of --gpu", "%w", err)

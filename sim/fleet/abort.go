@@ -26,7 +26,8 @@ type Abort struct {
 	// Limits on inter-token times do not.
 	Limits load.SLOs
 	// GoodShare is the least share of the requests that have to keep the
-	// targets of their class, or Limits where that has none.
+	// targets of their class, or Limits where that has none. Only those with
+	// others than on quantiles count.
 	GoodShare float64
 	// Windows ends the run of an open load when more requests wait at the end
 	// of so many windows in a row than at the end of the one before. Window is
@@ -63,19 +64,25 @@ func (a *Abort) validate() error {
 // verdict watches for what fixes the verdict of a run.
 type verdict struct {
 	*Abort
-	above []int // by limit: completed requests above it
-	bad   int
-	next  int64 // the end of the window
-	queue int   // at its begin
-	grown int   // windows in a row
-	found *Infeasible
+	above       []int // by limit: completed requests above it
+	judged, bad int   // of all requests, and of those that have ended
+	next        int64 // the end of the window
+	queue       int   // at its begin
+	grown       int   // windows in a row
+	found       *Infeasible
 }
 
-func newVerdict(a *Abort) *verdict {
+func newVerdict(a *Abort, l *Load) *verdict {
 	if a == nil {
 		return nil
 	}
-	return &verdict{Abort: a, above: make([]int, len(a.Limits)), next: int64(a.Window)}
+	v := &verdict{Abort: a, above: make([]int, len(a.Limits)), next: int64(a.Window)}
+	for i := range l.requests {
+		if load.SLOs(l.limits(int32(i), a.Limits)).Single() {
+			v.judged++
+		}
+	}
+	return v
 }
 
 // fixed notes the first reason.
@@ -99,12 +106,13 @@ func (v *verdict) ended(r *run, i int32, now int64) {
 			v.fixed(now, "%d of %d requests are above the limit of %v", v.above[k], n, l)
 		}
 	}
-	if v.GoodShare == 0 || rec.Outcome == Completed && rec.keeps(r.load.limits(i, v.Limits)) {
+	targets := load.SLOs(r.load.limits(i, v.Limits))
+	if v.GoodShare == 0 || !targets.Single() || rec.Outcome == Completed && rec.keeps(targets) {
 		return
 	}
 	v.bad++
-	if float64(n-v.bad) < v.GoodShare*float64(n) {
-		v.fixed(now, "%d of %d requests miss their targets, and %g %% have to keep them", v.bad, n, 100*v.GoodShare)
+	if float64(v.judged-v.bad) < v.GoodShare*float64(v.judged) {
+		v.fixed(now, "%d of %d requests miss their targets, and %g %% have to keep them", v.bad, v.judged, 100*v.GoodShare)
 	}
 }
 

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -51,7 +52,7 @@ func (r *run) runApart(ctx context.Context) (*Result, error) {
 	}
 	group.Wait()
 	err := t.fault(ctx)
-	if err != nil && ctx.Err() == nil {
+	if _, stalled := errors.AsType[*StallError](err); err != nil && ctx.Err() == nil && !stalled {
 		return nil, err
 	}
 	r.replay(t.steps)
@@ -63,7 +64,7 @@ func (r *run) runApart(ctx context.Context) (*Result, error) {
 	}
 	results := make([]ReplicaResult, len(parts))
 	for k, p := range parts {
-		results[k] = p.servers[0].close(r.over)
+		results[k] = p.servers[0].close(r.first, r.over)
 	}
 	r.recount()
 	return r.closed(&Result{
@@ -72,14 +73,22 @@ func (r *run) runApart(ctx context.Context) (*Result, error) {
 }
 
 // fault is why the run did not come to its end, if it did not: the first of its
-// replicas, or an interruption.
+// replicas, an interruption, or one that stood still while the others went on.
 func (t *team) fault(ctx context.Context) error {
+	var still error
 	for _, err := range t.faults {
+		if _, stalled := errors.AsType[*StallError](err); stalled {
+			still = cmp.Or(still, err)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("simulation: %w", err)
 		}
 	}
 	at, left := t.behind()
+	if !left && still != nil {
+		return fmt.Errorf("simulation: %w", still)
+	}
 	if !left {
 		return nil
 	}
@@ -158,7 +167,7 @@ func (r *run) parts() []*run {
 	for k := range parts {
 		parts[k] = &run{
 			memory: r.memory, load: r.load, config: r.config, window: newWindow(r.load), offset: k,
-			records: r.records, lists: r.lists, mine: []int32{},
+			records: r.records, lists: r.lists, ids: r.ids, mine: []int32{},
 		}
 		members[k] = int32(k)
 	}

@@ -66,9 +66,7 @@ func (r *Result) class(name string, targets load.SLOs) ClassSummary {
 			w.Goodput = new(float64(s.good) / w.Duration)
 		}
 	}
-	if targets.Single() {
-		w.GoodShare = s.goodShare()
-	}
+	w.GoodShare = s.goodShare()
 	return out
 }
 

@@ -65,9 +65,20 @@ func TestClasses(t *testing.T) {
 	if quantile.Goodput != nil || quantile.GoodShare != nil {
 		t.Errorf("a limit on a quantile alone gives a goodput of %v and a share of %v", quantile.Goodput, quantile.GoodShare)
 	}
+	// Requests are judged neither good nor bad if only their class's
+	// quantiles or nothing holds for them: one chat of two keeps its limit.
+	for _, limits := range []load.SLOs{nil, {{Metric: load.TTFT, Quantile: 0.9, Limit: 5000}}} {
+		whole, _ := r.Summaries(limits)
+		is("good share of all", whole.GoodShare, 0.5)
+		is("goodput of all", whole.Goodput, 1/0.2)
+	}
 	whole, steady := r.Summaries(nil)
 	if whole.Concurrency.Max != 2 || steady.Concurrency.Max != 1 {
 		t.Errorf("at most %d and %d open, want 2 in the whole run and 1 until the last is sent", whole.Concurrency.Max, steady.Concurrency.Max)
 	}
 	is("failed", new(float64(whole.Failed)), 1)
+	r, err = fleet.Run(context.Background(), l, fleet.Config{Replicas: []fleet.Replica{small(t)}, Abort: &fleet.Abort{GoodShare: 0.6}})
+	if err != nil || r.Aborted == nil || r.Aborted.Why != "1 of 2 requests miss their targets, and 60 % have to keep them" {
+		t.Errorf("%v, %v: want an early end for one of the two chats", r.Aborted, err)
+	}
 }

@@ -202,6 +202,14 @@ func (l *level) until(at int64) {
 	l.area += span * float64(l.value)
 }
 
+// before leaves out the time before some moment, in which the value was 0.
+func (l *level) before(at int64) {
+	if l.weight > 0 {
+		l.times[0] -= float64(at)
+		l.weight -= float64(at)
+	}
+}
+
 // mean is the time-weighted mean; 0 over no time.
 func (l *level) mean() float64 {
 	if l.weight == 0 {

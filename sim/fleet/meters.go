@@ -70,6 +70,8 @@ func (m *meters) step(s *Step, over int64) {
 
 // ReplicaResult is what one replica did.
 type ReplicaResult struct {
+	// Role is its part of the work.
+	Role Role
 	// Steps computed something. Busy is their time until the run ended: a step
 	// that runs on after the last client has left counts until then. Tokens of
 	// prompts and of decodes were computed.
@@ -86,8 +88,8 @@ type ReplicaResult struct {
 	QueriedTokens, HitTokens, ResumedTokens int64
 	// UsableBlocks is the size of the KV pool.
 	UsableBlocks int
-	// Waiting and Running are requests, UsedBlocks blocks, each over the time of
-	// the run.
+	// Waiting and Running are requests, UsedBlocks blocks, each from the first send
+	// to the end of the run.
 	Waiting, Running, UsedBlocks Level
 	// Unbound are the settings that made no difference, in a fixed order.
 	Unbound []Knob
@@ -100,15 +102,17 @@ type Level struct {
 	Max       int64
 }
 
-func (l *level) result(end int64) Level {
+// result is what the level was from the first send to the end; before it was 0.
+func (l *level) result(first, end int64) Level {
 	l.until(end)
+	l.before(first)
 	return Level{Mean: l.mean(), P99: l.quantile(0.99), Max: l.most}
 }
 
-func (m *meters) result(end int64) ReplicaResult {
+func (m *meters) result(first, end int64) ReplicaResult {
 	return ReplicaResult{
 		Steps: m.steps, Busy: m.within(end), PrefillTokens: m.prefill, DecodeTokens: m.decode, MostTokens: m.most,
 		Preemptions: m.preempted, Evictions: m.evicted, QueriedTokens: m.queried, HitTokens: m.hit, UsableBlocks: m.usable,
-		Waiting: m.waiting.result(end), Running: m.running.result(end), UsedBlocks: m.used.result(end),
+		Waiting: m.waiting.result(first, end), Running: m.running.result(first, end), UsedBlocks: m.used.result(first, end),
 	}
 }

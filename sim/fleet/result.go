@@ -17,7 +17,8 @@ type Result struct {
 	// Aborted says why the run was ended early; nil for one that came to its
 	// end. A run that did not has counts, and no figures.
 	Aborted *Infeasible
-	// Open is the number of requests that were sent and had not ended.
+	// Open is the number of requests that were sent and had not ended, from the first
+	// send on.
 	Open Level
 
 	replicas     []Replica
@@ -31,7 +32,7 @@ func (r *run) result() *Result {
 	end := r.over
 	out := &Result{Load: r.load, Records: r.records, Elapsed: time.Duration(end), first: r.first, final: r.final}
 	for _, s := range r.servers {
-		out.Replicas = append(out.Replicas, s.close(end))
+		out.Replicas = append(out.Replicas, s.close(r.first, end))
 	}
 	return r.closed(out)
 }
@@ -42,7 +43,10 @@ func (r *run) closed(out *Result) *Result {
 		out.Aborted = r.verdict.found
 	}
 	out.replicas = r.config.Replicas
-	out.Open = r.open.result(r.over)
+	for k := range out.Replicas {
+		out.Replicas[k].Role = out.replicas[k].Role
+	}
+	out.Open = r.open.result(r.first, r.over)
 	out.area = r.open.area
 	r.window.close(r.first, r.final)
 	out.window = r.window

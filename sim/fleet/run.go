@@ -22,6 +22,8 @@ type run struct {
 
 	records []Record
 	lists   []int32 // by request: when its token was listed last, in results of its replica
+	ids     []int32 // by request: its number in the scheduler of its replica, none before it gets there
+	sources []int32 // the same where its prompt is computed for another replica; nil without such ones
 	mine    []int32 // the requests to serve; nil for all
 	offset  int     // the index of the first server among the replicas
 	cursor  int     // of the arrivals that are known beforehand
@@ -143,6 +145,29 @@ func (r *run) some() (over bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// blocked is an error where requests wait for ever. The run ends when the last
+// replica stood still; named is the first one that waits for no other.
+func (r *run) blocked() error {
+	if r.sent == r.ended {
+		return nil
+	}
+	var named *StallError
+	for _, s := range r.servers {
+		e := s.stalled()
+		if e == nil {
+			continue
+		}
+		r.over = max(r.over, int64(e.At))
+		if named == nil || named.held > 0 && e.held == 0 {
+			named = e
+		}
+	}
+	if named == nil {
+		return fmt.Errorf("at %v nothing happens any more, and %d requests wait", time.Duration(r.now), r.sent-r.ended)
+	}
+	return named
 }
 
 // look is what happens from time to time, whatever happens in the simulation.

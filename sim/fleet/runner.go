@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -11,12 +12,15 @@ import (
 type Runner struct {
 	records []Record
 	lists   []int32
+	ids     []int32
+	sources []int32
 	vllm    []*vllmServer // by replica
 }
 
 // Run serves a load and says what became of it. A context that ends stops the
 // run with an error that wraps its cause; beside it stands what became of the
-// load until then.
+// load until then. The same holds of a run in which a replica stood still, with
+// a [*StallError], when all others have served what they got.
 func Run(ctx context.Context, load *Load, c Config) (*Result, error) {
 	return new(Runner).Run(ctx, load, c)
 }
@@ -36,33 +40,45 @@ func (m *Runner) Run(ctx context.Context, load *Load, c Config) (*Result, error)
 		}
 	}
 	r.route()
-	if err := r.loop(ctx); err != nil {
-		err = fmt.Errorf("simulation: %w", err)
-		if ctx.Err() == nil || r.sent == 0 {
-			return nil, err
-		}
-		r.over = r.now
-		return r.result(), err
+	err := r.loop(ctx)
+	if err == nil {
+		return r.result(), nil
 	}
-	return r.result(), nil
+	err = fmt.Errorf("simulation: %w", err)
+	switch _, stalled := errors.AsType[*StallError](err); {
+	case stalled:
+	case ctx.Err() == nil || r.sent == 0:
+		return nil, err
+	default:
+		r.over = r.now
+	}
+	return r.result(), err
 }
 
 // newRun makes room for a run.
 func (m *Runner) newRun(load *Load, c *Config) *run {
 	n := load.Requests()
 	if n > cap(m.records) {
-		m.records, m.lists = make([]Record, n), make([]int32, n)
+		m.records, m.lists, m.ids, m.sources = make([]Record, n), make([]int32, n), make([]int32, n), nil
 	}
-	m.records, m.lists = m.records[:n], m.lists[:n]
+	m.records, m.lists, m.ids = m.records[:n], m.lists[:n], m.ids[:n]
 	for i := range m.records {
-		m.records[i] = unsent()
+		m.records[i], m.ids[i] = unsent(), none
 	}
 	clear(m.lists)
+	var sources []int32
+	if c.Replicas[0].Role != Whole { // then all have a part
+		if m.sources == nil {
+			m.sources = make([]int32, cap(m.ids))
+		}
+		sources = m.sources[:n]
+		copy(sources, m.ids)
+	}
 	for len(m.vllm) < len(c.Replicas) {
 		m.vllm = append(m.vllm, new(vllmServer))
 	}
 	return &run{
-		memory: m, load: load, config: c, window: newWindow(load), verdict: newVerdict(c.Abort),
-		records: m.records, lists: m.lists,
+		memory: m, load: load, config: c, window: newWindow(load), verdict: newVerdict(c.Abort, load),
+		records: m.records, lists: m.lists, ids: m.ids, sources: sources,
 	}
 }

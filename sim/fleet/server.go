@@ -1,6 +1,11 @@
 package fleet
 
-import "github.com/llmprof/llmprof/sim"
+import (
+	"fmt"
+	"time"
+
+	"github.com/llmprof/llmprof/sim"
+)
 
 // idle is the time of the next event of a replica that waits for requests.
 const idle = sim.Asleep
@@ -16,11 +21,39 @@ type server interface {
 	cancel(i int32)
 	// event does what happens at the time of next.
 	event() error
-	// close ends its books.
-	close(end int64) ReplicaResult
+	// close ends its books of a run from the first send to its end.
+	close(first, end int64) ReplicaResult
 	// depth is what routers see of it.
 	depth() depth
+	// stalled is an error where it rests: at the end of a run requests wait there.
+	stalled() *StallError
 }
+
+// StallError says that a replica stood still until the end of the run: requests
+// wait there, and none of them can be computed.
+type StallError struct {
+	// Replica is the index of the replica, and At since when it stood still.
+	Replica int
+	At      time.Duration
+	// Request is the first one in its queue, -1 without one.
+	Request int
+	// Err counts the requests.
+	Err *sim.StallError
+
+	held int // requests whose blocks it keeps for another replica
+}
+
+// Error names replica, time and request.
+func (e *StallError) Error() string {
+	text := fmt.Sprintf("replica %d at %v", e.Replica, e.At)
+	if e.Request >= 0 {
+		text += fmt.Sprintf(", request %d first in its queue", e.Request)
+	}
+	return text + ": " + e.Err.Error()
+}
+
+// Unwrap is what is the matter.
+func (e *StallError) Unwrap() error { return e.Err }
 
 // cache is a prefix cache as it is now.
 type cache interface {

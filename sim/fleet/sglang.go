@@ -64,6 +64,7 @@ type sglangServer struct {
 	planned Step           // what runs next, with overlap
 	due     *sim.Iteration // planned, and to be read when the step that runs ends
 	quiet   int            // iterations in a row that computed and read nothing
+	rested  int64          // when it began to rest last
 
 	queried, hit int64
 	pass, alone  forward.Pass
@@ -98,14 +99,14 @@ func (v *sglangServer) deliver(i int32, at int64) {
 
 // cancel lets the next iteration know that a client has gone.
 func (v *sglangServer) cancel(i int32) {
-	id := lastIndex(v.global, i)
+	id := v.run.ids[i]
 	if id < 0 {
 		v.coming -= int64(v.run.load.requests[i].InputLen)
 		return // it is on its way, and is refused when it gets there
 	}
-	v.gone = append(v.gone, int32(id))
+	v.gone = append(v.gone, id)
 	v.catchUp(i)
-	v.run.record(i).Outputs = int32(v.loop.Outputs(int32(id)))
+	v.run.record(i).Outputs = int32(v.loop.Outputs(id))
 	v.run.window.drop(i, false, &v.trail, &v.counted.trail)
 	v.turns.Wake(v.run.now)
 }
@@ -126,14 +127,14 @@ func (v *sglangServer) watch() { v.loop.Watch() }
 
 func (v *sglangServer) changes() []sim.CacheChange { return v.loop.TakeChanges() }
 
-func (v *sglangServer) close(end int64) ReplicaResult {
+func (v *sglangServer) close(first, end int64) ReplicaResult {
 	for id, i := range v.global {
 		if r := v.run.record(i); r.Outcome == Unfinished {
 			v.catchUp(i)
 			r.Outputs = int32(v.loop.Outputs(int32(id)))
 		}
 	}
-	out := v.meters.result(end)
+	out := v.meters.result(first, end)
 	out.Unbound = v.loop.Unbound()
 	return out
 }
@@ -198,22 +199,22 @@ func (v *sglangServer) block(now int64) {
 	v.read(now)
 	s := v.loop.State()
 	v.meters.set(now, int64(s.Waiting), int64(s.Running), int64(s.UsedBlocks))
-	v.quiet = 0
+	v.quiet, v.rested = 0, now
 	v.turns.Rest()
 }
 
-// blocked is an error where requests wait for ever.
-func (r *run) blocked() error {
-	for _, s := range r.servers {
-		if v, ok := s.(*sglangServer); ok && v.turns.Resting() {
-			state := v.loop.State()
-			return fmt.Errorf("replica %d at %v: %d requests wait and %d run, and none can be computed", v.index, time.Duration(r.now), state.Waiting, state.Running)
-		}
+func (v *sglangServer) stalled() *StallError {
+	if !v.turns.Resting() {
+		return nil
 	}
-	if left := r.sent - r.ended; left > 0 {
-		return fmt.Errorf("at %v nothing happens any more, and %d requests wait", time.Duration(r.now), left)
+	s, first := v.loop.State(), none
+	if s.First >= 0 {
+		first = int(v.global[s.First])
 	}
-	return nil
+	return &StallError{
+		Replica: int(v.index), At: time.Duration(v.rested), Request: first,
+		Err: &sim.StallError{Waiting: s.Waiting, Running: s.Running},
+	}
 }
 
 // plan makes a batch at a time, for a step that begins at another and takes some
@@ -288,7 +289,7 @@ func (v *sglangServer) receive(now int64) error {
 func (v *sglangServer) admit(i int32, now int64) error {
 	q := &v.run.load.requests[i]
 	v.run.record(i).queued(now)
-	_, err := v.loop.Add(sim.Request{Prompt: q.InputLen, Output: q.OutputLen, Priority: q.Priority, Prefix: v.run.load.prefix(i)})
+	id, err := v.loop.Add(sim.Request{Prompt: q.InputLen, Output: q.OutputLen, Priority: q.Priority, Prefix: v.run.load.prefix(i)})
 	if errors.Is(err, sim.ErrUnservable) {
 		v.run.end(i, now, Unservable)
 		return nil
@@ -297,6 +298,7 @@ func (v *sglangServer) admit(i int32, now int64) error {
 		return fmt.Errorf("request %d: %w", i, err)
 	}
 	v.global = append(v.global, i)
+	v.run.ids[i] = id
 	return nil
 }
 

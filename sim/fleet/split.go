@@ -113,6 +113,7 @@ func (v *vllmServer) moves() bool { return v.role != Whole && v.s.Loading()+v.s.
 
 // rest lets a replica that can compute nothing wait for KV or for a request.
 func (v *vllmServer) rest(now int64) {
+	v.rested = now
 	v.turns.Rest()
 	v.meters.set(now, int64(v.s.WaitingCount()), int64(len(v.s.Running())), v.used())
 }
@@ -125,13 +126,13 @@ func (v *vllmServer) wake(now int64) {
 
 // loaded says that the KV of a request has come.
 func (v *vllmServer) loaded(i int32, now int64) {
-	v.s.Loaded(v.local(i))
+	v.s.Loaded(v.ids[i])
 	v.wake(now)
 }
 
 // fetched says that the KV of a request has been taken.
 func (v *vllmServer) fetched(i int32, now int64) {
-	v.s.Release(v.local(i))
+	v.s.Release(v.ids[i])
 	v.wake(now)
 }
 

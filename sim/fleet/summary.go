@@ -11,9 +11,9 @@ import (
 
 // Summaries are the figures of the whole run and of its steady part, field by
 // field those of a measured one ([load.Result.Summaries]). A request is good if
-// it keeps the targets of its class, or limits where that has none; limits on
-// quantiles leave it open, and where there are no others goodput is not known. The client
-// sends in time, so TTFT and E2EL count from the schedule as well, and there is
+// it keeps the targets of its class, or limits where that has none. One whose limits
+// are all on quantiles, or that has none, is neither good nor bad and does not count;
+// where no other is, goodput is not known. The client sends in time, so TTFT and E2EL count from the schedule as well, and there is
 // no send lag. A simulated chunk holds one token.
 func (r *Result) Summaries(limits load.SLOs) (whole, steady load.Summary) {
 	w := &r.window
@@ -37,7 +37,7 @@ func counts(s load.Summary) load.Summary {
 type sample struct {
 	ttft, tpot, ntpot, e2el, queue []float64 // ms
 	completed, failed, cancelled   int
-	good                           int
+	judged, good                   int
 	inputs, outputs, hits          int
 }
 
@@ -57,6 +57,13 @@ func (s *sample) add(r *Result, i int32, limits load.SLOs) {
 	case Unfinished:
 		s.cancelled++
 	}
+	targets := load.SLOs(r.Load.limits(i, limits))
+	if rec.Outcome != Unfinished && targets.Single() {
+		s.judged++
+		if rec.Outcome == Completed && rec.keeps(targets) {
+			s.good++
+		}
+	}
 	if rec.Outcome != Completed {
 		return
 	}
@@ -67,9 +74,6 @@ func (s *sample) add(r *Result, i int32, limits load.SLOs) {
 	s.ntpot = append(s.ntpot, milliseconds(e2el)/float64(rec.Outputs))
 	if tpot, ok := rec.TPOT(); ok {
 		s.tpot = append(s.tpot, milliseconds(tpot))
-	}
-	if rec.keeps(r.Load.limits(i, limits)) {
-		s.good++
 	}
 }
 
@@ -154,19 +158,16 @@ func (r *Result) summary(w load.Window, from, to int64, limits load.SLOs, gaps *
 			out.Goodput = new(float64(s.good) / out.Duration)
 		}
 	}
-	if r.Load.judged(limits) {
-		out.GoodShare = s.goodShare()
-	}
+	out.GoodShare = s.goodShare()
 	return out
 }
 
-// goodShare is the share of the requests that were good; nil without any.
+// goodShare is the share of the judged requests that were good; nil without any.
 func (s *sample) goodShare() *float64 {
-	n := s.completed + s.failed
-	if n == 0 {
+	if s.judged == 0 {
 		return nil
 	}
-	return new(float64(s.good) / float64(n))
+	return new(float64(s.good) / float64(s.judged))
 }
 
 // into writes counts, figures and verdicts of a sample.

@@ -85,7 +85,7 @@ func (r *Result) share(limits load.SLOs, amounts ...*Amount) {
 		if s.outputs > 0 {
 			a.PerThousandTokens = new(a.Total * 1000 / float64(s.outputs))
 		}
-		if s.good > 0 && r.Load.judged(limits) {
+		if s.good > 0 {
 			a.PerGood = new(a.Total / float64(s.good))
 		}
 	}

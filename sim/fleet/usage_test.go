@@ -124,7 +124,8 @@ func TestBusyUntilTheEnd(t *testing.T) {
 }
 
 // TestLittleFromTheFirstSend has a request of 50 ms that comes after a second:
-// the mean number of open requests is that of the whole run's summary.
+// the mean number of open requests is that of the whole run's summary, and what the
+// replica shows counts from then on too.
 func TestLittleFromTheFirstSend(t *testing.T) {
 	r, err := fleet.Run(context.Background(), caseOf(t, []req{{at: 1000, in: 4, out: 5}}), fleet.Config{Replicas: []fleet.Replica{small(t)}})
 	if err != nil {
@@ -133,5 +134,8 @@ func TestLittleFromTheFirstSend(t *testing.T) {
 	whole, _ := r.Summaries(nil)
 	if law := r.Little(); law.Open != 1 || law.RateTime != 1 || whole.Concurrency.Mean != 1 {
 		t.Errorf("%+v and %g open requests, want 1", law, whole.Concurrency.Mean)
+	}
+	if one := r.Replicas[0]; r.Open.Mean != 1 || one.Running.Mean != 1 || one.Running.P99 != 1 || one.UsedBlocks.Mean < 1 {
+		t.Errorf("%+v open, %+v running and %+v blocks used, want 1 request", r.Open, one.Running, one.UsedBlocks)
 	}
 }

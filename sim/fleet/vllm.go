@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,9 +26,10 @@ type vllmServer struct {
 
 	queued int64   // prompt tokens of requests on their way, or waiting
 	put    []int32 // of these, those that were preempted, by id in the scheduler
+	rested int64   // when it began to rest last
 	role   Role
-	locals map[int32]int32 // by request: its id in the scheduler, where KV moves
-	global []int32         // by id in the scheduler
+	ids    []int32 // by request: its id in the scheduler, none before it gets there
+	global []int32 // by id in the scheduler
 	steps  [2]Step
 	ahead  int // which of the steps was planned last
 
@@ -54,8 +56,8 @@ func newVLLM(r *run, index int16, c Replica) (*vllmServer, error) {
 		gaps: longest{step: v.gaps.step[:0], gap: v.gaps.gap[:0]},
 	}
 	v.turns, v.s = v.engine.Turns(), v.engine.Scheduler()
-	if v.role = c.Role; v.role != Whole {
-		v.locals = map[int32]int32{}
+	if v.role, v.ids = c.Role, r.ids; v.role == Prefill {
+		v.ids = r.sources
 	}
 	v.meters.usable = v.s.UsableBlocks()
 	v.trail.on = r.load.timeouts
@@ -73,7 +75,7 @@ func (v *vllmServer) deliver(i int32, at int64) {
 func (v *vllmServer) prompt(i int32) int64 { return int64(v.run.load.requests[i].InputLen) }
 
 func (v *vllmServer) cancel(i int32) {
-	id := v.local(i)
+	id := v.ids[i]
 	if id < 0 {
 		v.queued -= v.prompt(i)
 		return // it is on its way, and is refused when it gets there
@@ -88,6 +90,9 @@ func (v *vllmServer) cancel(i int32) {
 	rec.Outputs = int32(v.s.Outputs(id))
 	v.run.window.drop(i, false, &v.trail)
 	v.s.Cancel(id)
+	if v.turns.Resting() {
+		v.wake(v.run.now)
+	}
 }
 
 // leaves takes a request that waited off the tokens of those that wait.
@@ -96,18 +101,6 @@ func (v *vllmServer) leaves(id int32) {
 	if i := lastIndex(v.put, id); i >= 0 {
 		v.put = slices.Delete(v.put, i, i+1)
 	}
-}
-
-// local is a request's id in the scheduler, or none before it gets there. It is
-// looked up from the end, since few are given up.
-func (v *vllmServer) local(i int32) int32 {
-	if v.role != Whole {
-		if id, ok := v.locals[i]; ok {
-			return id
-		}
-		return none
-	}
-	return int32(lastIndex(v.global, i))
 }
 
 func (v *vllmServer) depth() depth {
@@ -128,12 +121,13 @@ func (v *vllmServer) changes() []sim.CacheChange { return v.s.TakeChanges() }
 func (v *vllmServer) event() error {
 	for further := true; further; {
 		e, err := v.engine.Advance()
-		if err == nil {
+		_, stalls := errors.AsType[*sim.StallError](err)
+		if err == nil || stalls {
 			switch e.Kind {
 			case sim.Read:
 				v.apply(e.At, e.Outcome)
 			case sim.Planned:
-				err = v.planned(e)
+				err = v.planned(e, stalls)
 			case sim.Slept:
 				v.meters.set(e.At, 0, 0, v.used())
 			}
@@ -149,8 +143,9 @@ func (v *vllmServer) event() error {
 // used is the blocks that are held.
 func (v *vllmServer) used() int64 { return int64(v.s.UsableBlocks() - v.s.FreeBlocks()) }
 
-// planned takes in a pass, and lets the step run whose turn it is.
-func (v *vllmServer) planned(e *sim.Event) error {
+// planned takes in a pass, and lets the step run whose turn it is. One that
+// stalls lets the replica rest.
+func (v *vllmServer) planned(e *sim.Event, stalls bool) error {
 	w, planned := &v.steps[0], &v.steps[0]
 	if v.config.Async {
 		v.ahead ^= 1
@@ -162,14 +157,29 @@ func (v *vllmServer) planned(e *sim.Event) error {
 	if w.Tokens > 0 {
 		w.Begin, w.End = time.Duration(e.At), time.Duration(e.End)
 		v.run.stepped(&v.meters, w)
-	} else if v.moves() && w.Preempted == 0 && planned.Tokens == 0 && planned.Preempted == 0 {
+	} else if stalls || v.moves() && w.Preempted == 0 && planned.Tokens == 0 && planned.Preempted == 0 {
 		v.rest(e.At)
 	}
 	return nil
 }
 
-func (v *vllmServer) close(end int64) ReplicaResult {
-	out, totals := v.meters.result(end), v.s.Totals()
+func (v *vllmServer) stalled() *StallError {
+	if !v.turns.Resting() {
+		return nil
+	}
+	first := none
+	if id, ok := v.s.First(); ok {
+		first = int(v.global[id])
+	}
+	return &StallError{
+		Replica: int(v.index), At: time.Duration(v.rested), Request: first,
+		Err:  &sim.StallError{Waiting: v.s.WaitingCount(), Running: len(v.s.Running())},
+		held: v.s.Held(),
+	}
+}
+
+func (v *vllmServer) close(first, end int64) ReplicaResult {
+	out, totals := v.meters.result(first, end), v.s.Totals()
 	out.ResumedTokens = totals.ResumedHit
 	out.Unbound = unbound(&v.config, &totals, v.run.load.spanAt != nil)
 	return out

@@ -60,9 +60,7 @@ func (v *vllmServer) enter(i int32, now int64) error {
 		return fmt.Errorf("request %d: %w", i, err)
 	}
 	v.global = append(v.global, i)
-	if v.role != Whole {
-		v.locals[i] = id
-	}
+	v.ids[i] = id
 	if v.s.State(id) == sim.Unservable {
 		v.queued -= v.prompt(i)
 		v.run.end(i, now, Unservable)

@@ -1,5 +1,7 @@
 package fleet
 
+import "slices"
+
 // window collects the inter-token times and the tokens of the whole run and of
 // its steady part, which is that of package load: from a tenth of the time of
 // the sends, or from the time when a closed loop is full, to the last send.
@@ -11,7 +13,7 @@ type window struct {
 	from, to int64
 	target   int // of a closed loop, 0 for none
 	full     int64
-	log      []gapEntry // of loads whose steady part is not known
+	log      []gapEntry // of loads whose steady part is not known: what may belong to it
 }
 
 // gapEntry is n tokens that came together, each after the same gap; none for
@@ -38,11 +40,21 @@ func newWindow(l *Load) window {
 	return w
 }
 
-// opened notes the number of open requests.
+// opened notes the number of open requests when one was sent. The steady part of a
+// closed loop lasts from the time when it was full until now at least: nothing
+// has to be kept for longer than from one send to the next.
 func (w *window) opened(now int64, n int) {
-	if w.full == none && w.target > 0 && n >= w.target {
+	if w.target == 0 {
+		return
+	}
+	if w.full == none && n >= w.target {
 		w.full = now
 	}
+	if w.full == none { // it begins now at the earliest
+		w.log = slices.DeleteFunc(w.log, func(e gapEntry) bool { return e.at < now })
+		return
+	}
+	w.settle(w.full, now)
 }
 
 // tokens notes n tokens that came.
@@ -106,9 +118,15 @@ func (w *window) sort(first, final int64) {
 			w.from = w.full
 		}
 	}
+	w.settle(w.from, w.to)
+}
+
+// settle counts what belongs to the steady part, which lasts from one time to
+// another, and forgets the rest.
+func (w *window) settle(from, to int64) {
 	for _, e := range w.log {
 		switch {
-		case e.at < w.from || e.at > w.to:
+		case e.at < from || e.at > to:
 		case e.gap == none:
 			w.streamed += int64(e.n)
 		case e.n < 0:
@@ -117,4 +135,5 @@ func (w *window) sort(first, final int64) {
 			w.steady.add(e.gap, e.n)
 		}
 	}
+	w.log = w.log[:0]
 }

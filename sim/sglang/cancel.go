@@ -12,8 +12,7 @@ func (s *Scheduler) Cancel(id int32) bool {
 	}
 	switch s.q.state[id] {
 	case waits:
-		i := slices.Index(s.waiting, id)
-		s.waiting = slices.Delete(s.waiting, i, i+1)
+		s.dequeue(id)
 		s.q.state[id] = aborted
 		s.open--
 		s.queued -= int64(s.q.prompt[id])
@@ -26,6 +25,18 @@ func (s *Scheduler) Cancel(id int32) bool {
 		return false
 	}
 	return true
+}
+
+// dequeue takes a request out of the queue. Those who leave are mostly the oldest,
+// which stand in front: the shorter side moves.
+func (s *Scheduler) dequeue(id int32) {
+	i := slices.Index(s.waiting, id)
+	if i > len(s.waiting)/2 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		return
+	}
+	copy(s.waiting[1:i+1], s.waiting[:i])
+	s.waiting = s.waiting[1:]
 }
 
 // Running counts the requests that run, in pieces too.

@@ -95,9 +95,13 @@ func (l *Loop) Read() {
 // State is where the loop stands.
 func (l *Loop) State() sim.LoopState {
 	s := l.scheduler
+	first := int32(none)
+	if len(s.waiting) > 0 {
+		first = s.waiting[0]
+	}
 	return sim.LoopState{
 		Waiting: s.Waiting(), Running: s.Running(), UsedBlocks: s.Used() / s.config.Page, UsableBlocks: s.size / s.config.Page,
-		WaitingTokens: s.queued, BlockTokens: s.config.Page,
+		WaitingTokens: s.queued, BlockTokens: s.config.Page, First: first,
 		Busy: s.Busy(), Patience: s.Patience(), Overlap: s.config.Overlap,
 	}
 }

@@ -113,8 +113,7 @@ func (s *Scheduler) queueReturns(old int) {
 	for _, r := range a.admitted[old:] {
 		s.queued -= int64(s.q.prompt[r])
 	}
-	n := copy(s.waiting, s.waiting[len(a.admitted)-old:])
-	s.waiting = s.waiting[:n]
+	s.waiting = s.waiting[len(a.admitted)-old:]
 	for _, r := range a.preempted {
 		if len(a.admitted) == 0 && !s.config.Rules.PreemptedReturn {
 			s.abort(r)

@@ -191,6 +191,12 @@ func (s *Scheduler) enqueue(r int32) {
 	s.q.entry[r] = s.entries
 	s.q.seen[r] = s.prefilled
 	s.q.state[r] = waits
+	if n := len(s.waiting); n == cap(s.waiting) {
+		if cap(s.line) <= 2*n { // else fewer are copied than have left
+			s.line = make([]int32, 0, 2*n+16)
+		}
+		s.waiting = append(s.line, s.waiting...)
+	}
 	s.waiting = append(s.waiting, r)
 	s.queued += int64(s.q.prompt[r])
 }

@@ -107,8 +107,9 @@ type Scheduler struct {
 	free int
 
 	waiting, running []int32
-	open             int   // requests that wait or run
-	queued           int64 // prompt tokens of those that wait
+	line             []int32 // the memory of waiting, empty: its first ones leave room that is used again
+	open             int     // requests that wait or run
+	queued           int64   // prompt tokens of those that wait
 	piece            int32
 	holdsPiece       bool // a piece was computed and the next is to come
 	full             bool
