@@ -30,7 +30,7 @@ func (d *Described) Schedule() (*Schedule, error) {
 	return Build(d.Spec)
 }
 
-// ReadSpec reads the description of a load in YAML. It is strict: all faults
+// ReadSpec reads the description of a load in YAML, of which JSON is a part. It is strict: all faults
 // come together in one [*settings.FileError], with lines. The name stands in
 // errors; open reads the files that the description names.
 //

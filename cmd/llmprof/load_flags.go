@@ -35,7 +35,7 @@ func (f *loadFlags) register(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.trace, "trace", "", "recorded traffic to replay: Azure, Mooncake, BurstGPT, splitwise, LLMServingSim, vLLM's result, CSV or JSON Lines")
 	flags.StringVar(&f.trace, "dataset-path", "", "the same, as bench has it")
 	flags.StringVar(&f.dataset, "dataset-name", "", "what the trace is, as bench has it: trace for its times and lengths, lengths, or sharegpt, burstgpt, azure, mooncake, custom")
-	flags.StringVar(&f.file, "workload", "", "YAML `file` that describes a load, or a schedule that was written")
+	flags.StringVar(&f.file, "workload", "", "YAML or JSON `file` that describes a load, or a schedule that was written")
 	flags.StringVar(&f.file, "schedule", "", "the same, as bench has it")
 	flags.Float64Var(&f.speed, "trace-speed", 1, "how much faster than recorded a trace is replayed")
 	flags.Var(newWhole(&f.limit, 0), "trace-limit", "rows of the trace to take; 0 for all")

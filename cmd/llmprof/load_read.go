@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/format/trace"
 	"github.com/llmprof/llmprof/workload"
 )
@@ -21,7 +22,7 @@ type loadKind int
 const (
 	loadTrace    loadKind = iota // recorded traffic
 	loadSchedule                 // a schedule that was written
-	loadSpec                     // a description in YAML
+	loadSpec                     // a description in YAML or JSON
 	loadLengths                  // lengths, one a line
 )
 
@@ -41,6 +42,9 @@ func kindOfLoad(head []byte) loadKind {
 		if strings.Contains(line, `"`+workload.SchemaName+`"`) {
 			return loadSchedule
 		}
+		if describes([]byte(text)) {
+			return loadSpec
+		}
 		return loadTrace
 	case strings.HasPrefix(text, "["):
 		return loadTrace
@@ -54,6 +58,13 @@ func kindOfLoad(head []byte) loadKind {
 		}
 	}
 	return loadSpec
+}
+
+// describes reports whether a JSON object is the description of a load: it has a
+// key of one, and is of no kind of trace.
+func describes(text []byte) bool {
+	keys, _ := format.TopKeys(text)
+	return (keys["arrivals"] || keys["lengths"] || keys["trace"]) && trace.JSONKind(text) == ""
 }
 
 // openLoad opens a file and tells what it holds.

@@ -29,7 +29,7 @@ func (a *app) workloadCommand() *cobra.Command {
 		Long: `Workload shows what a load asks for before it runs: how many requests come how
 fast, how long prompts and answers are, what the prompts have in common, its
 sessions and its classes. The load is a FILE, told by its content: a description
-in YAML, a trace of Azure, Mooncake, BurstGPT, splitwise, Vidur, vLLM or
+in YAML or JSON, a trace of Azure, Mooncake, BurstGPT, splitwise, Vidur, vLLM or
 LLMServingSim, rows of JSON Lines or CSV, or a schedule that was written. Or it is made by the flags.
 
 The same description and seed make the same load. --write keeps it: as a
