@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -56,7 +57,7 @@ func (f *loadFlags) register(a *app, cmd *cobra.Command) {
 func arrivalNames() []string { return []string{"poisson", "gamma", "weibull", "constant"} }
 
 // schedule makes the load, or reads it.
-func (f *loadFlags) schedule(a *app) (*workload.Schedule, error) {
+func (f *loadFlags) schedule(ctx context.Context, a *app) (*workload.Schedule, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (f *loadFlags) schedule(a *app) (*workload.Schedule, error) {
 		}
 		return replayTrace(f.trace, t, workload.Replaying{Seed: f.seed, Speed: f.speed, Limit: f.taken(), Timeout: unit.Seconds(f.timeout.Seconds()), Classes: classes})
 	case f.file != "":
-		return a.readLoad(f.file, f.givenSeed())
+		return a.readLoad(ctx, f.file, f.givenSeed())
 	}
 	rate, err := parseRate(f.rate)
 	if err != nil {
@@ -90,7 +91,7 @@ func (f *loadFlags) schedule(a *app) (*workload.Schedule, error) {
 		return nil, err
 	}
 	spec.Timeout = unit.Seconds(f.timeout.Seconds())
-	s, err := workload.Build(spec)
+	s, err := workload.BuildContext(ctx, spec)
 	return s, scheduleError(err)
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"path/filepath"
@@ -171,7 +172,7 @@ func (a *app) records(folder string) func(string) (workload.Records, error) {
 
 // readLoad reads a file that describes a load or holds one. A seed that is given
 // takes the place of the description's.
-func (a *app) readLoad(name string, seed *uint64) (*workload.Schedule, error) {
+func (a *app) readLoad(ctx context.Context, name string, seed *uint64) (*workload.Schedule, error) {
 	in, file, kind, err := a.openLoad(name)
 	if err != nil {
 		return nil, err
@@ -199,7 +200,7 @@ func (a *app) readLoad(name string, seed *uint64) (*workload.Schedule, error) {
 	if seed != nil {
 		described.Spec.Seed, described.Replay.Seed = *seed, *seed
 	}
-	s, err := described.Schedule()
+	s, err := described.Schedule(ctx)
 	return s, scheduleError(err)
 }
 

@@ -81,7 +81,7 @@ func (a *app) simulate(ctx context.Context, args []string, f *simulateFlags) err
 	if !f.load.asked() {
 		return usage("for example --request-rate 4 --input-len 512 --output-len 128, --trace FILE or --workload FILE", "simulate: which load is meant is not said")
 	}
-	schedule, err := f.load.schedule(a)
+	schedule, err := f.load.schedule(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func parseLimits(slo, goodput string, given func(string) bool) (load.SLOs, error
 
 // serve runs the simulation and writes what came of it.
 func (a *app) serve(ctx context.Context, f *simulateFlags, schedule *workload.Schedule, served *simulated, limits load.SLOs) error {
-	l, err := fleet.NewLoad(schedule)
+	l, err := fleet.NewLoadContext(ctx, schedule)
 	if err != nil {
 		return usage("", "%w", err)
 	}
