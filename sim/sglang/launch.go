@@ -163,6 +163,8 @@ func (l *launch) policy() error {
 	case "":
 		out.Policy, source = l.defaults.Policy, l.standard
 	case "priority":
+		l.choose("enable_priority_scheduling", "true", deploy.Given)
+		source = "follows from enable_priority_scheduling"
 		out.Policy, out.Priority, out.PreemptThreshold = FCFS, true, defaultPreemptThreshold
 		if p := l.ask.Knobs.PreemptThreshold; p != nil {
 			out.PreemptThreshold = *p

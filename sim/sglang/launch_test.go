@@ -2,6 +2,7 @@ package sglang_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,7 +71,9 @@ func TestLaunch(t *testing.T) {
 			return r.Config.NoPrefixCache && r.Config.Chunk == -1 && !r.Config.Overlap && r.Config.Mixed
 		}, ""},
 		{"priorities", func(a *ask) { a.Config.SchedulingPolicy = "priority" }, func(r sglang.Replica) bool {
-			return r.Config.Priority && r.Config.PreemptThreshold == 10 && r.Config.Policy == sglang.FCFS
+			return r.Config.Priority && r.Config.PreemptThreshold == 10 && r.Config.Policy == sglang.FCFS &&
+				slices.Contains(r.Choices, deploy.Choice{Name: "enable_priority_scheduling", Value: "true", Source: deploy.Given}) &&
+				slices.Contains(r.Choices, deploy.Choice{Name: "schedule_policy", Value: "fcfs", Source: "follows from enable_priority_scheduling"})
 		}, ""},
 		{"another policy", func(a *ask) { a.Config.SchedulingPolicy = "lpm" }, func(r sglang.Replica) bool { return r.Config.Policy == sglang.LPM }, ""},
 		{"a share", func(a *ask) { a.Config.MemFractionStatic = 0.5 }, func(r sglang.Replica) bool { return r.Config.Pool < 260_000 }, ""},
