@@ -76,7 +76,7 @@ func Launch(ask LaunchAsk) (Replica, error) {
 	}
 	l.out.Config.Rules = rules
 	l.defaults, err = DefaultsOf(l.release, Machine{
-		MemoryMiB:      int(ask.Device.MemoryBytes() / unit.MiB),
+		MemoryMiB:      int(ask.Device.MemoryTotalBytes() / unit.MiB),
 		TensorParallel: ask.Config.TensorParallel, PipelineParallel: ask.Config.PipelineParallel,
 		Latent: ask.Model.MLA != nil,
 	})
