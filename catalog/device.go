@@ -37,9 +37,12 @@ type Device struct {
 	// Year is the year of release.
 	Year int `json:"year,omitempty" yaml:"year,omitempty"`
 
-	// Memory is the device memory in bytes, as the driver reports it, or the
-	// nominal size where that is not known.
+	// Memory is the device memory in bytes, as a program or the driver reports
+	// it, or the nominal size where that is not known.
 	Memory Quantity `json:"memory_bytes" yaml:"memory_bytes"`
+	// MemoryTotal is memory.total of nvidia-smi in bytes, which holds what the
+	// driver keeps for itself and no program sees.
+	MemoryTotal Quantity `json:"memory_total_bytes,omitzero" yaml:"memory_total_bytes,omitempty"`
 	// Bandwidth is the device memory's, in bytes/s.
 	Bandwidth Quantity `json:"hbm_bytes_per_s" yaml:"hbm_bytes_per_s"`
 	// Peaks are dense matrix rates in FLOP/s (operations/s for integers) by
@@ -80,6 +83,12 @@ type Link struct {
 // MemoryBytes is the device memory.
 func (d *Device) MemoryBytes() unit.Bytes { return unit.Bytes(d.Memory.Value) }
 
+// MemoryTotalBytes is memory.total of nvidia-smi, or the device memory where that
+// is not known.
+func (d *Device) MemoryTotalBytes() unit.Bytes {
+	return unit.Bytes(max(d.MemoryTotal.Value, d.Memory.Value))
+}
+
 // Peak returns the dense rate for multiplying numbers of format t, and
 // whether the device has it.
 func (d *Device) Peak(t DType) (unit.FLOPsPerSecond, bool) {
@@ -102,6 +111,10 @@ func (d *Device) Validate() error {
 	check("memory_bytes", d.Memory, true)
 	if d.Memory.Value > 1<<50 {
 		faults = append(faults, fmt.Errorf("memory_bytes is %g: more than a pebibyte", d.Memory.Value))
+	}
+	check("memory_total_bytes", d.MemoryTotal, false)
+	if d.MemoryTotal.Known() && (d.MemoryTotal.Value < d.Memory.Value || d.MemoryTotal.Value > 1<<50) {
+		faults = append(faults, fmt.Errorf("memory_total_bytes is %g: want at least memory_bytes, and at most a pebibyte", d.MemoryTotal.Value))
 	}
 	check("hbm_bytes_per_s", d.Bandwidth, true)
 	if len(d.Peaks) == 0 {

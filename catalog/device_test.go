@@ -59,7 +59,7 @@ func deviceNamed(t *testing.T, name string) Device {
 // quantities lists every figure of a device by field name.
 func quantities(d Device) map[string]Quantity {
 	all := map[string]Quantity{
-		"memory_bytes": d.Memory, "hbm_bytes_per_s": d.Bandwidth, "sms": d.SMs, "l2_bytes": d.L2,
+		"memory_bytes": d.Memory, "memory_total_bytes": d.MemoryTotal, "hbm_bytes_per_s": d.Bandwidth, "sms": d.SMs, "l2_bytes": d.L2,
 		"link.bytes_per_s": d.Link.Bandwidth, "link.alpha_s": d.Link.Alpha,
 		"inter_node_bytes_per_s": d.InterNode, "pcie_bytes_per_s": d.PCIe, "power_w": d.Power,
 	}
@@ -434,6 +434,7 @@ func TestDeviceValidate(t *testing.T) {
 		want  string
 	}{
 		{"memory is needed", func(d *Device) { d.Memory = Quantity{} }, "memory_bytes"},
+		{"a program sees no more than there is", func(d *Device) { d.MemoryTotal = Quantity{Value: 1 << 30, Source: "ours"} }, "memory_total_bytes is 1.073741824e+09: want at least memory_bytes"},
 		{"a figure without a source is hearsay", func(d *Device) { d.Bandwidth.Source = "" }, "hbm_bytes_per_s has no source"},
 		{"not a number is no figure", func(d *Device) { d.Power.Value = math.NaN() }, "power_w"},
 		{"a device without a rate computes nothing", func(d *Device) { d.Peaks = nil }, "peak_flops is empty"},

@@ -241,6 +241,9 @@ func (r *overlayReader) device(node ast.Node) error {
 		d.Aliases = nil
 	}
 	r.source(d, base)
+	if d.Memory.Value != base.Memory.Value && d.MemoryTotal.Value == base.MemoryTotal.Value {
+		d.MemoryTotal = Quantity{} // it was that of another memory
+	}
 	if err := d.Validate(); err != nil {
 		return r.fault(node.GetToken(), err)
 	}
@@ -278,7 +281,7 @@ func (r *overlayReader) source(d, base *Device) {
 // figures lists the quantities of d besides its peaks, always in one order.
 func figures(d *Device) []*Quantity {
 	return []*Quantity{
-		&d.Memory, &d.Bandwidth, &d.SMs, &d.L2, &d.Link.Bandwidth, &d.Link.Alpha,
+		&d.Memory, &d.MemoryTotal, &d.Bandwidth, &d.SMs, &d.L2, &d.Link.Bandwidth, &d.Link.Alpha,
 		&d.InterNode, &d.PCIe, &d.Power,
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 func overlay(t *testing.T, c *Catalog, text string) *Catalog {
@@ -245,4 +247,30 @@ func FuzzOverlay(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOverlayOfAnotherMemory: a device with another memory than its base's does
+// not keep the total of that.
+func TestOverlayOfAnotherMemory(t *testing.T) {
+	cat, err := Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		why, keys string
+		want      unit.Bytes
+	}{
+		{"the base's", "power_w: {value: 300}", 81559 * unit.MiB},
+		{"less memory, of which no total is known", "memory_bytes: {value: 34359738368}", 32 * unit.GiB},
+		{"a total of its own", "memory_bytes: {value: 34359738368}\n    memory_total_bytes: {value: 35433480192}", 33 * unit.GiB},
+	} {
+		own, err := cat.Overlay("own.yaml", []byte("devices:\n  - base: h100\n    name: ours\n    "+c.keys+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _, err := own.Device("ours")
+		if err != nil || d.MemoryTotalBytes() != c.want {
+			t.Errorf("%s: %v, %v, want %v", c.why, d.MemoryTotalBytes(), err, c.want)
+		}
+	}
 }

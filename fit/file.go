@@ -281,7 +281,7 @@ func (e entry) predictor() (p *Predictor, warnings []string, err error) {
 			warnings = append(warnings, warning)
 		}
 	}
-	p = &Predictor{}
+	p = &Predictor{from: originIn(c.Metadata)}
 	if p.mixed, err = native.Mixed.model(); err != nil {
 		return nil, nil, fmt.Errorf("config %s: mixed: native form: %w", e.name, err)
 	}
@@ -346,6 +346,24 @@ func loadFitted(linear Linear, j *formJSON, metadata map[string]json.RawMessage)
 	}
 	f.trained = trained
 	return f, nil
+}
+
+// Keys of the benchmark's metadata that name what was measured.
+const (
+	MetadataModel  = "model_path"
+	MetadataDevice = "gpu_type"
+)
+
+// originIn reads what the metadata say was measured.
+func originIn(metadata map[string]json.RawMessage) Origin {
+	name := func(key string) string {
+		var text string
+		if json.Unmarshal(metadata[key], &text) != nil {
+			return ""
+		}
+		return strings.TrimSpace(text)
+	}
+	return Origin{Model: name(MetadataModel), Device: name(MetadataDevice)}
 }
 
 // testedRange reads batch_sizes_tested and input_lens_tested.

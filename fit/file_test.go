@@ -84,6 +84,28 @@ func TestReadOriginal(t *testing.T) {
 	}
 }
 
+// TestOrigin: what was measured comes from the benchmark's metadata, whoever
+// wrote the file.
+func TestOrigin(t *testing.T) {
+	const weights = `{"prefill": {"weights": [1e-05, 0, 1e-05, 0], "bias": 0.01, "model_type": "linear"}`
+	for _, c := range []struct {
+		why, config string
+		want        Origin
+	}{
+		{"both are named", weights + `, "metadata": {"model_path": "Qwen/Qwen3-4B", "gpu_type": " NVIDIA A100-SXM4-80GB"}}`, Origin{"Qwen/Qwen3-4B", "NVIDIA A100-SXM4-80GB"}},
+		{"what is no text names nothing", weights + `, "metadata": {"model_path": ["x"], "gpu_type": null}}`, Origin{}},
+		{"no metadata", weights + `}`, Origin{}},
+	} {
+		p, _, err := read(t, `{"c": `+c.config+`}`).Predictor("c")
+		if err != nil {
+			t.Fatalf("%s: %v", c.why, err)
+		}
+		if got := p.Origin(); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.why, got, c.want)
+		}
+	}
+}
+
 func TestSetKeepsTheRest(t *testing.T) {
 	rows := a100(t).Rows
 	f := read(t, original)

@@ -63,7 +63,16 @@ type Predictor struct {
 	fits  [2]*fitted  // by modes()
 	mixed *mixedModel // nil without one
 	gap   *Gap        // nil where it is not known
+	from  Origin
 }
+
+// Origin names the model and the device that were measured, as the measurement
+// spelled them; each is empty where it did not say.
+type Origin struct{ Model, Device string }
+
+// Origin is what the metadata of the predictor's file say was measured. It is
+// empty for a predictor that was not read from one.
+func (p *Predictor) Origin() Origin { return p.from }
 
 // Query asks for the time of one step.
 type Query struct {

@@ -292,6 +292,7 @@ func DeviceTables(d *catalog.Device) []Table {
 	}
 	rate := func(q catalog.Quantity) string { return unit.BytesPerSecond(q.Value).String() }
 	add("memory", d.Memory, d.MemoryBytes().String())
+	add("memory.total of nvidia-smi", d.MemoryTotal, d.MemoryTotalBytes().String())
 	add("memory bandwidth", d.Bandwidth, rate(d.Bandwidth))
 	for _, dt := range catalog.DTypes() {
 		if q, ok := d.Peaks[dt]; ok {

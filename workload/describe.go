@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,15 +23,15 @@ type Described struct {
 	Replay Replaying
 }
 
-// Schedule makes the load.
-func (d *Described) Schedule() (*Schedule, error) {
+// Schedule makes the load; see [BuildContext] for the context.
+func (d *Described) Schedule(ctx context.Context) (*Schedule, error) {
 	if len(d.Recorded) > 0 {
 		return Replay(d.Recorded, d.Replay)
 	}
-	return Build(d.Spec)
+	return BuildContext(ctx, d.Spec)
 }
 
-// ReadSpec reads the description of a load in YAML. It is strict: all faults
+// ReadSpec reads the description of a load in YAML, of which JSON is a part. It is strict: all faults
 // come together in one [*settings.FileError], with lines. The name stands in
 // errors; open reads the files that the description names.
 //

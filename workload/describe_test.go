@@ -1,6 +1,7 @@
 package workload_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -128,7 +129,7 @@ classes: [{name: x, share: 2, priority: -3, slo: "ttft:500 itl:p99<40ms"}, {name
 			if !reflect.DeepEqual(got.Spec, test.want) {
 				t.Errorf("%+v, want %+v", got.Spec, test.want)
 			}
-			if _, err := got.Schedule(); err != nil {
+			if _, err := got.Schedule(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -141,7 +142,7 @@ func TestReadSpecReplays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := got.Schedule()
+	s, err := got.Schedule(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := d.Schedule(); err != nil || len(s.Classes) != 2 || len(s.Requests) < 300 {
+	if s, err := d.Schedule(context.Background()); err != nil || len(s.Classes) != 2 || len(s.Requests) < 300 {
 		t.Errorf("%v, %v", s, err)
 	}
 }
@@ -252,7 +253,7 @@ lengths: {input: lognormal:512:256, output: 128}
 		fmt.Println(err)
 		return
 	}
-	s, err := d.Schedule()
+	s, err := d.Schedule(context.Background())
 	if err != nil {
 		fmt.Println(err)
 		return

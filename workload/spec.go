@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -166,7 +167,14 @@ func (s Spec) String() string {
 // Build makes the schedule of a spec: the same one for the same spec. A spec
 // with faults, and one that makes no request or more than [MaxRequests], is an
 // error.
-func Build(spec Spec) (*Schedule, error) {
+func Build(spec Spec) (*Schedule, error) { return BuildContext(context.Background(), spec) }
+
+// lookEvery is after how many arrivals a context is looked at.
+const lookEvery = 4096
+
+// BuildContext is [Build] that stops with the context's error where that ends: a
+// load of millions takes seconds.
+func BuildContext(ctx context.Context, spec Spec) (*Schedule, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
@@ -190,6 +198,9 @@ func Build(spec Spec) (*Schedule, error) {
 		}
 		if a.At > MaxTime {
 			return nil, fmt.Errorf("workload: arrival %d is due at %v: want at most %v", arrivals, a.At, MaxTime)
+		}
+		if arrivals%lookEvery == 0 && ctx.Err() != nil {
+			return nil, fmt.Errorf("workload: %w", ctx.Err())
 		}
 		if !b.arrive(a, arrivals) {
 			break

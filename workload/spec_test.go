@@ -1,6 +1,8 @@
 package workload_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"reflect"
 	"slices"
@@ -315,4 +317,29 @@ func BenchmarkTokens(b *testing.B) {
 		room = workload.AppendTokens(room[:0], q, 0, 128_000)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(q.InputLen), "ns/token")
+}
+
+// stopping is a context that ends when it was looked at so many times.
+type stopping struct {
+	context.Context
+	looks *int
+}
+
+func (c stopping) Err() error {
+	if *c.looks--; *c.looks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestBuildContext: a load that is being made ends with its context, wherever it
+// is.
+func TestBuildContext(t *testing.T) {
+	for looks := range 3 {
+		ctx := stopping{t.Context(), &looks}
+		s, err := workload.BuildContext(ctx, workload.Spec{Arrivals: workload.Constant{Rate: 1}, Lengths: lengths(), Count: 20_000})
+		if s != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, %v, want no schedule and what ended the context", s, err)
+		}
+	}
 }

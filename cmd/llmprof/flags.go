@@ -59,6 +59,8 @@ func normaliseFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = "num-gpu-blocks"
 	case "kv-cache-memory":
 		name = "kv-cache-memory-bytes"
+	case "predictor":
+		name = "predictor-file"
 	}
 	return pflag.NormalizedName(name)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -35,7 +36,7 @@ func (f *loadFlags) register(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.trace, "trace", "", "recorded traffic to replay: Azure, Mooncake, BurstGPT, splitwise, LLMServingSim, vLLM's result, CSV or JSON Lines")
 	flags.StringVar(&f.trace, "dataset-path", "", "the same, as bench has it")
 	flags.StringVar(&f.dataset, "dataset-name", "", "what the trace is, as bench has it: trace for its times and lengths, lengths, or sharegpt, burstgpt, azure, mooncake, custom")
-	flags.StringVar(&f.file, "workload", "", "YAML `file` that describes a load, or a schedule that was written")
+	flags.StringVar(&f.file, "workload", "", "YAML or JSON `file` that describes a load, or a schedule that was written")
 	flags.StringVar(&f.file, "schedule", "", "the same, as bench has it")
 	flags.Float64Var(&f.speed, "trace-speed", 1, "how much faster than recorded a trace is replayed")
 	flags.Var(newWhole(&f.limit, 0), "trace-limit", "rows of the trace to take; 0 for all")
@@ -56,7 +57,7 @@ func (f *loadFlags) register(a *app, cmd *cobra.Command) {
 func arrivalNames() []string { return []string{"poisson", "gamma", "weibull", "constant"} }
 
 // schedule makes the load, or reads it.
-func (f *loadFlags) schedule(a *app) (*workload.Schedule, error) {
+func (f *loadFlags) schedule(ctx context.Context, a *app) (*workload.Schedule, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (f *loadFlags) schedule(a *app) (*workload.Schedule, error) {
 		}
 		return replayTrace(f.trace, t, workload.Replaying{Seed: f.seed, Speed: f.speed, Limit: f.taken(), Timeout: unit.Seconds(f.timeout.Seconds()), Classes: classes})
 	case f.file != "":
-		return a.readLoad(f.file, f.givenSeed())
+		return a.readLoad(ctx, f.file, f.givenSeed())
 	}
 	rate, err := parseRate(f.rate)
 	if err != nil {
@@ -90,7 +91,7 @@ func (f *loadFlags) schedule(a *app) (*workload.Schedule, error) {
 		return nil, err
 	}
 	spec.Timeout = unit.Seconds(f.timeout.Seconds())
-	s, err := workload.Build(spec)
+	s, err := workload.BuildContext(ctx, spec)
 	return s, scheduleError(err)
 }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"path/filepath"
 	"strings"
 
+	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/format/trace"
 	"github.com/llmprof/llmprof/workload"
 )
@@ -21,7 +23,7 @@ type loadKind int
 const (
 	loadTrace    loadKind = iota // recorded traffic
 	loadSchedule                 // a schedule that was written
-	loadSpec                     // a description in YAML
+	loadSpec                     // a description in YAML or JSON
 	loadLengths                  // lengths, one a line
 )
 
@@ -41,6 +43,9 @@ func kindOfLoad(head []byte) loadKind {
 		if strings.Contains(line, `"`+workload.SchemaName+`"`) {
 			return loadSchedule
 		}
+		if describes([]byte(text)) {
+			return loadSpec
+		}
 		return loadTrace
 	case strings.HasPrefix(text, "["):
 		return loadTrace
@@ -54,6 +59,13 @@ func kindOfLoad(head []byte) loadKind {
 		}
 	}
 	return loadSpec
+}
+
+// describes reports whether a JSON object is the description of a load: it has a
+// key of one, and is of no kind of trace.
+func describes(text []byte) bool {
+	keys, _ := format.TopKeys(text)
+	return (keys["arrivals"] || keys["lengths"] || keys["trace"]) && trace.JSONKind(text) == ""
 }
 
 // openLoad opens a file and tells what it holds.
@@ -160,7 +172,7 @@ func (a *app) records(folder string) func(string) (workload.Records, error) {
 
 // readLoad reads a file that describes a load or holds one. A seed that is given
 // takes the place of the description's.
-func (a *app) readLoad(name string, seed *uint64) (*workload.Schedule, error) {
+func (a *app) readLoad(ctx context.Context, name string, seed *uint64) (*workload.Schedule, error) {
 	in, file, kind, err := a.openLoad(name)
 	if err != nil {
 		return nil, err
@@ -188,7 +200,7 @@ func (a *app) readLoad(name string, seed *uint64) (*workload.Schedule, error) {
 	if seed != nil {
 		described.Spec.Seed, described.Replay.Seed = *seed, *seed
 	}
-	s, err := described.Schedule()
+	s, err := described.Schedule(ctx)
 	return s, scheduleError(err)
 }
 

@@ -81,7 +81,7 @@ func (a *app) simulate(ctx context.Context, args []string, f *simulateFlags) err
 	if !f.load.asked() {
 		return usage("for example --request-rate 4 --input-len 512 --output-len 128, --trace FILE or --workload FILE", "simulate: which load is meant is not said")
 	}
-	schedule, err := f.load.schedule(a)
+	schedule, err := f.load.schedule(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func parseLimits(slo, goodput string, given func(string) bool) (load.SLOs, error
 
 // serve runs the simulation and writes what came of it.
 func (a *app) serve(ctx context.Context, f *simulateFlags, schedule *workload.Schedule, served *simulated, limits load.SLOs) error {
-	l, err := fleet.NewLoad(schedule)
+	l, err := fleet.NewLoadContext(ctx, schedule)
 	if err != nil {
 		return usage("", "%w", err)
 	}
@@ -161,7 +161,7 @@ func (a *app) serve(ctx context.Context, f *simulateFlags, schedule *workload.Sc
 		document.Routing = f.fleet.routed
 	}
 	document.Warnings = append(document.Warnings, served.warnings...)
-	document.Warnings = append(document.Warnings, refused(&document)...)
+	document.Warnings = append(document.Warnings, served.refused(result)...)
 	if served.watched != nil {
 		if text := served.watched.warning(); text != "" {
 			document.Warnings = append(document.Warnings, text)
@@ -266,11 +266,34 @@ func (s *simulated) withoutEffect(r *fleet.Result) {
 	}
 }
 
-// refused warns of requests that the engine does not take.
-func refused(d *report.SimulationDocument) []string {
-	n := d.Outcomes[fleet.Unservable.String()]
+// refused warns of requests that the engine does not take, and names what the
+// first of them is too long for.
+func (s *simulated) refused(r *fleet.Result) []string {
+	first, n := 0, 0
+	for i := range r.Records {
+		if r.Records[i].Outcome != fleet.Unservable {
+			continue
+		}
+		if n++; n == 1 {
+			first = i
+		}
+	}
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of %d requests are refused: their prompts leave no room for a token within max_model_len", n, d.Workload.Requests)}
+	name, most := s.longest()
+	return []string{fmt.Sprintf("%d of %d requests are refused, the first of them request %d with a prompt of %d tokens: it leaves no room for a token within %s, %d",
+		n, len(r.Records), first, r.Load.Schedule().Requests[first].InputLen, name, most)}
+}
+
+// longest is the setting that bounds a request with its answer, and its value in
+// tokens. SGLang bounds it by its pool as well.
+func (s *simulated) longest() (setting string, tokens int64) {
+	if s.replica.VLLM != nil {
+		return "max_model_len", int64(s.replica.VLLM.MaxModelLen)
+	}
+	if context := int64(s.deploy.MaxModelLen); context <= s.kv.Tokens {
+		return "context_length", context
+	}
+	return "max_total_num_tokens", s.kv.Tokens
 }

@@ -2,13 +2,14 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/forward"
-	"github.com/llmprof/llmprof/profile"
 )
 
 // watchedPredictor is a predictor that counts what it is asked beyond the
@@ -43,15 +44,32 @@ func (w *watchedPredictor) warning() string {
 		n, all, 100*float64(w.far.Load())/float64(max(w.all.Load(), 1)))
 }
 
-// sameMachine refuses a profile that says that it is of another model or another
-// device. What it does not say, or the catalog does not know, passes.
-func sameMachine(name string, cat *catalog.Catalog, p *profile.Profile, out *simulated) error {
-	model, device := known(cat, p)
+// sameMachine refuses times of another model or another device than what is
+// simulated, and warns of times of which nothing says that they are of these. What
+// says "profile" or "predictor".
+func (s *simulated) sameMachine(cat *catalog.Catalog, what, name string, from fit.Origin) error {
+	hint := "give the " + what + "'s own model and --gpu, or measure these"
+	var open []string
+	model, err := cat.Model(from.Model)
 	switch {
-	case model != nil && model.Name != out.model.Name:
-		return usage("give the profile's own model, or measure this one", "%s is a profile of %s, not of %s", name, model.Name, out.model.Name)
-	case device != nil && device.Name != out.device.Name:
-		return usage("give the profile's own --gpu, or measure this one", "%s was measured on %s, not on %s", name, device.Name, out.device.Name)
+	case from.Model == "":
+		open = append(open, "no model")
+	case err == nil && model.Name != s.model.Name:
+		return usage(hint, "%s is a %s of %s, not of %s", name, what, model.Name, s.model.Name)
+	case err != nil && filepath.Base(from.Model) != s.model.Name:
+		open = append(open, fmt.Sprintf("the model %q, which the catalog does not know", from.Model))
+	}
+	device, _, err := cat.Device(from.Device)
+	switch {
+	case from.Device == "":
+		open = append(open, "no device")
+	case err == nil && device.Name != s.device.Name:
+		return usage(hint, "%s was measured on %s, not on %s", name, device.Name, s.device.Name)
+	case err != nil:
+		open = append(open, fmt.Sprintf("the device %q, which the catalog does not know", from.Device))
+	}
+	if len(open) > 0 {
+		s.warnings = append(s.warnings, fmt.Sprintf("nothing says that the step times of %s are those of %s on %s: it names %s", name, s.model.Name, s.device.Name, strings.Join(open, " and ")))
 	}
 	return nil
 }

@@ -324,6 +324,11 @@ func (f *simulatedFlags) times(ctx context.Context, a *app, out *simulated) erro
 		if err != nil {
 			return err
 		}
+		if f.placed != nil {
+			if err := out.sameMachine(f.placed.catalog, "predictor", f.predictor, predictor.Origin()); err != nil {
+				return err
+			}
+		}
 		out.steps = report.StepSource{Basis: string(stat.Fitted), Source: fmt.Sprintf("predictor %s of %s", config, f.predictor)}
 		out.predicted(predictor)
 	case f.profile != "":
@@ -368,7 +373,7 @@ func (f *simulatedFlags) profiled(ctx context.Context, a *app, out *simulated) e
 	if err != nil {
 		return err
 	}
-	if err := sameMachine(f.profile, cat, p, out); err != nil {
+	if err := out.sameMachine(cat, "profile", f.profile, originOf(cat, p)); err != nil {
 		return err
 	}
 	out.steps = report.StepSource{Basis: string(stat.Measured), Source: f.profile}

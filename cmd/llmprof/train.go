@@ -1,18 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
@@ -95,7 +98,7 @@ func (a *app) train(ctx context.Context, config string, files []string, file, mo
 	if err != nil {
 		return usage("", "%w", err)
 	}
-	if err := predictors.Set(config, predictor, metadataOf(measured)); err != nil {
+	if err := predictors.Set(config, predictor, metadataOf(cat, measured)); err != nil {
 		return err
 	}
 	if err := writeFile(file, predictors.Write); err != nil {
@@ -195,14 +198,16 @@ func (a *app) hostGap(parts []*profile.Profile) *fit.Gap {
 }
 
 // metadataOf is what a predictor keeps of the measurement: the benchmark's
-// own metadata, and what the profile says where there is none.
-func metadataOf(p *profile.Profile) map[string]json.RawMessage {
-	if len(p.Header.Metadata) > 0 {
-		return p.Header.Metadata
+// own metadata, and the model and the device that the profile names where those
+// do not.
+func metadataOf(cat *catalog.Catalog, p *profile.Profile) map[string]json.RawMessage {
+	metadata := maps.Clone(p.Header.Metadata)
+	if metadata == nil {
+		metadata = map[string]json.RawMessage{}
 	}
-	metadata := map[string]json.RawMessage{}
-	for key, value := range map[string]string{"model_path": p.Header.Deploy.Model, "gpu_type": p.Header.Device.Reported} {
-		if value == "" {
+	from := originOf(cat, p)
+	for key, value := range map[string]string{fit.MetadataModel: from.Model, fit.MetadataDevice: from.Device} {
+		if _, taken := metadata[key]; taken || value == "" {
 			continue
 		}
 		if text, err := json.Marshal(value); err == nil {
@@ -210,6 +215,17 @@ func metadataOf(p *profile.Profile) map[string]json.RawMessage {
 		}
 	}
 	return metadata
+}
+
+// originOf is what a profile says was measured, the device in the catalog's
+// spelling where it has it.
+func originOf(cat *catalog.Catalog, p *profile.Profile) fit.Origin {
+	h := &p.Header
+	from := fit.Origin{Model: h.Deploy.Model, Device: cmp.Or(h.Device.Name, h.Device.Reported, h.Deploy.Device)}
+	if _, device := known(cat, p); device != nil {
+		from.Device = device.Name
+	}
+	return from
 }
 
 // readPredictors reads a predictor file; one that is not there gives an empty

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func (a *app) workloadCommand() *cobra.Command {
 		Long: `Workload shows what a load asks for before it runs: how many requests come how
 fast, how long prompts and answers are, what the prompts have in common, its
 sessions and its classes. The load is a FILE, told by its content: a description
-in YAML, a trace of Azure, Mooncake, BurstGPT, splitwise, Vidur, vLLM or
+in YAML or JSON, a trace of Azure, Mooncake, BurstGPT, splitwise, Vidur, vLLM or
 LLMServingSim, rows of JSON Lines or CSV, or a schedule that was written. Or it is made by the flags.
 
 The same description and seed make the same load. --write keeps it: as a
@@ -41,7 +42,7 @@ what that form cannot hold.`,
   llmprof workload --request-rate 4 --burstiness 0.5 --input-len lognormal:512:256 --output-len 128 --num-prompts 1000
   llmprof workload load.yaml --write schedule.jsonl --json`,
 		Args: atMostOne("one file"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.workload(args, f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.workload(cmd.Context(), args, f) },
 	}
 	f.register(a, cmd)
 	flags := cmd.Flags()
@@ -62,7 +63,7 @@ func loadForms() []string {
 }
 
 // workload shows and writes a load.
-func (a *app) workload(args []string, f *workloadCommandFlags) error {
+func (a *app) workload(ctx context.Context, args []string, f *workloadCommandFlags) error {
 	switch forms := loadForms(); {
 	case !slices.Contains(forms, f.form):
 		return usage("did you mean "+catalog.Nearest(f.form, forms, 1)[0]+"?", "unknown --format %q: want one of %s", f.form, strings.Join(forms, ", "))
@@ -72,7 +73,7 @@ func (a *app) workload(args []string, f *workloadCommandFlags) error {
 	if err := a.loadFile(args, &f.loadFlags); err != nil {
 		return err
 	}
-	s, err := f.schedule(a)
+	s, err := f.schedule(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 // readJSON reads a JSON or JSON Lines file.
 func (c *collector) readJSON(name string, text []byte, o Options) error {
-	kind := jsonKind(text)
+	kind := JSONKind(text)
 	if kind == "" {
 		return &format.Error{File: name, Err: errors.New("no known trace: want JSON Lines with at_s, input and output, or with timestamp, input_length and output_length, the detailed JSON of vllm bench serve, a workload of LLMServingSim, or ShareGPT conversations")}
 	}
@@ -54,8 +54,9 @@ func (c *collector) readJSON(name string, text []byte, o Options) error {
 	return nil
 }
 
-// jsonKind tells the kind by the keys of the first object.
-func jsonKind(text []byte) Kind {
+// JSONKind tells the kind of a JSON or JSON Lines text by the keys of its first
+// object, for which its beginning is enough; it is empty for no known kind.
+func JSONKind(text []byte) Kind {
 	keys, _ := format.TopKeys(text)
 	switch {
 	case keys["input_length"] && keys["output_length"]:

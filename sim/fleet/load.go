@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/llmprof/llmprof/sim"
@@ -29,7 +31,14 @@ type Load struct {
 const none = -1
 
 // NewLoad makes a schedule ready. The schedule must not be changed afterwards.
-func NewLoad(s *workload.Schedule) (*Load, error) {
+func NewLoad(s *workload.Schedule) (*Load, error) { return NewLoadContext(context.Background(), s) }
+
+// lookEvery is after how many requests a context is looked at.
+const lookEvery = 4096
+
+// NewLoadContext is [NewLoad] that stops with the context's error where that
+// ends: prompts of millions of requests are compared for seconds.
+func NewLoadContext(ctx context.Context, s *workload.Schedule) (*Load, error) {
 	if s == nil {
 		return nil, errors.New("simulated load: want a schedule")
 	}
@@ -49,7 +58,9 @@ func NewLoad(s *workload.Schedule) (*Load, error) {
 		l.chain()
 	}
 	if shared {
-		l.share()
+		if err := l.share(ctx); err != nil {
+			return nil, fmt.Errorf("simulated load: %w", err)
+		}
 	}
 	return l, nil
 }
@@ -94,10 +105,10 @@ type place struct {
 // share numbers the spans of all requests such that equal beginnings have equal
 // nodes. A prompt whose own tokens stand in another request's prefix, as in a
 // session, is shared to its end, and so is an answer that a later turn repeats.
-func (l *Load) share() {
+func (l *Load) share(ctx context.Context) error {
 	repeated := map[uint64]bool{}
-	for i := range l.requests {
-		for _, s := range l.requests[i].Prefix {
+	for _, q := range l.until(ctx) {
+		for _, s := range q.Prefix {
 			repeated[s.Seed] = true
 		}
 	}
@@ -112,9 +123,8 @@ func (l *Load) share() {
 		return n
 	}
 	l.spanAt = make([]int32, len(l.requests))
-	answers := l.answers()
-	for i := range l.requests {
-		q := &l.requests[i]
+	answers := l.answers(ctx)
+	for i, q := range l.until(ctx) {
 		last, end := int32(none), 0
 		add := func(seed uint64, tokens int) {
 			last = node(last, int32(end), seed)
@@ -132,13 +142,24 @@ func (l *Load) share() {
 		}
 		l.spanAt[i] = int32(len(l.spans))
 	}
+	return ctx.Err()
+}
+
+// until ranges over the requests as long as the context goes on.
+func (l *Load) until(ctx context.Context) iter.Seq2[int, *workload.Request] {
+	return func(yield func(int, *workload.Request) bool) {
+		for i := range l.requests {
+			if i%lookEvery == 0 && ctx.Err() != nil || !yield(i, &l.requests[i]) {
+				return
+			}
+		}
+	}
 }
 
 // answers are the seeds of the answers that later turns repeat, by request.
-func (l *Load) answers() map[int32]uint64 {
+func (l *Load) answers(ctx context.Context) map[int32]uint64 {
 	answers, turns := map[int32]uint64{}, map[string]int32{}
-	for i := range l.requests {
-		q := &l.requests[i]
+	for i, q := range l.until(ctx) {
 		last, later := turns[q.Session]
 		if q.Session != "" {
 			turns[q.Session] = int32(i)

@@ -264,3 +264,13 @@ func TestInterrupted(t *testing.T) {
 		})
 	}
 }
+
+// TestNewLoadContext: prompts that are being compared end with their context.
+func TestNewLoadContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	requests := []workload.Request{{InputLen: 8, OutputLen: 1, Prefix: []workload.Span{{Seed: 1, Len: 4}}}}
+	if l, err := fleet.NewLoadContext(ctx, &workload.Schedule{Requests: requests}); l != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v, want no load and what ended the context", l, err)
+	}
+}

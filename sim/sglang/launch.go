@@ -76,7 +76,7 @@ func Launch(ask LaunchAsk) (Replica, error) {
 	}
 	l.out.Config.Rules = rules
 	l.defaults, err = DefaultsOf(l.release, Machine{
-		MemoryMiB:      int(ask.Device.MemoryBytes() / unit.MiB),
+		MemoryMiB:      int(ask.Device.MemoryTotalBytes() / unit.MiB),
 		TensorParallel: ask.Config.TensorParallel, PipelineParallel: ask.Config.PipelineParallel,
 		Latent: ask.Model.MLA != nil,
 	})
@@ -163,6 +163,8 @@ func (l *launch) policy() error {
 	case "":
 		out.Policy, source = l.defaults.Policy, l.standard
 	case "priority":
+		l.choose("enable_priority_scheduling", "true", deploy.Given)
+		source = "follows from enable_priority_scheduling"
 		out.Policy, out.Priority, out.PreemptThreshold = FCFS, true, defaultPreemptThreshold
 		if p := l.ask.Knobs.PreemptThreshold; p != nil {
 			out.PreemptThreshold = *p

@@ -2,6 +2,7 @@ package sglang_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,12 @@ func TestLaunch(t *testing.T) {
 			return c.Chunk == 8192 && c.MaxPrefill == 16384 && c.Page == 1 && c.Policy == sglang.FCFS && c.Overlap && !c.Mixed && !c.NoPrefixCache &&
 				c.Conservativeness == 1 && c.Context == 131072 && c.Seats == 2048 && c.Pool > 380_000 && c.Pool < 480_000 && r.Basis == stat.Theoretical
 		}, ""},
+		{"a share by what nvidia-smi calls the memory's total", func(a *ask) { a.Config.EngineVersion = "0.5.5" }, func(r sglang.Replica) bool {
+			return r.Deploy.MemFractionStatic == 0.835
+		}, ""},
+		{"a share that leaves room for graphs of prefills", func(a *ask) { a.Config.EngineVersion = "0.5.10" }, func(r sglang.Replica) bool {
+			return r.Deploy.MemFractionStatic == 0.83
+		}, ""},
 		{"an old release", func(a *ask) { a.Config.EngineVersion = "0.4.1" }, func(r sglang.Replica) bool {
 			return r.Config.Policy == sglang.LPM && r.Deploy.MemFractionStatic == 0.88 && r.Deploy.EngineVersion == "0.4.1"
 		}, ""},
@@ -57,7 +64,7 @@ func TestLaunch(t *testing.T) {
 		}, ""},
 		{"a bound beyond memory", func(a *ask) { a.Knobs.MaxTotalTokens = 50_000_000 }, func(r sglang.Replica) bool {
 			return r.Config.Pool < 480_000 && r.Basis == stat.Theoretical
-		}, "max_total_tokens 50000000 has no effect: memory gives 410677"},
+		}, "max_total_tokens 50000000 has no effect: memory gives 411965"},
 		{"a bound of a pool that was read", func(a *ask) {
 			a.PoolTokens, a.PoolOrigin, a.Knobs.MaxTotalTokens = 5000, "server.log", 100
 		}, func(r sglang.Replica) bool {
@@ -70,7 +77,9 @@ func TestLaunch(t *testing.T) {
 			return r.Config.NoPrefixCache && r.Config.Chunk == -1 && !r.Config.Overlap && r.Config.Mixed
 		}, ""},
 		{"priorities", func(a *ask) { a.Config.SchedulingPolicy = "priority" }, func(r sglang.Replica) bool {
-			return r.Config.Priority && r.Config.PreemptThreshold == 10 && r.Config.Policy == sglang.FCFS
+			return r.Config.Priority && r.Config.PreemptThreshold == 10 && r.Config.Policy == sglang.FCFS &&
+				slices.Contains(r.Choices, deploy.Choice{Name: "enable_priority_scheduling", Value: "true", Source: deploy.Given}) &&
+				slices.Contains(r.Choices, deploy.Choice{Name: "schedule_policy", Value: "fcfs", Source: "follows from enable_priority_scheduling"})
 		}, ""},
 		{"another policy", func(a *ask) { a.Config.SchedulingPolicy = "lpm" }, func(r sglang.Replica) bool { return r.Config.Policy == sglang.LPM }, ""},
 		{"a share", func(a *ask) { a.Config.MemFractionStatic = 0.5 }, func(r sglang.Replica) bool { return r.Config.Pool < 260_000 }, ""},
