@@ -95,7 +95,7 @@ func (l *Loop) Read() {
 // State is where the loop stands.
 func (l *Loop) State() sim.LoopState {
 	s := l.scheduler
-	first := int32(none)
+	first := none
 	if len(s.waiting) > 0 {
 		first = s.waiting[0]
 	}
