@@ -362,7 +362,7 @@ func memoryFailure(o *memory.Observation) error {
 	if o.Result.Failure == engine.FailureLimits && hint == "" {
 		hint = "the sequences are longer, or more, than the engine and the model admit: shorter --input-len and --output-len, a smaller --batch-size, or a larger --max-model-len"
 	}
-	return &codedError{codeOutside, fmt.Errorf("%d × %d tokens could not be measured: %s", o.Task.BatchSize, o.Task.InputLen, o.Result.Failure), hint}
+	return &codedError{codeOutside, fmt.Errorf("%d × %d tokens could not be measured: %s", o.Task.BatchSize, o.Task.InputLen, failureWords(o.Result.Failure)), hint}
 }
 
 // methodOf names a way to run as profiles do.
