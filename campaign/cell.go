@@ -38,7 +38,8 @@ type Cell struct {
 	BlockSize int `json:"block_size,omitempty"`
 
 	// DType is the format of activations and plain weights in vLLM's spelling,
-	// or "auto".
+	// or "auto". Empty in a [Model] stands for the engine's usual one, which its
+	// cells have.
 	DType string `json:"dtype"`
 	// TensorParallel is the number of devices that share each layer.
 	TensorParallel int `json:"tensor_parallel_size"`
@@ -95,13 +96,23 @@ type Architecture struct {
 	HiddenSize int     `json:"hidden_size,omitempty"`
 }
 
-// Defaults returns the settings of a cell for which a file says nothing.
-// Model, place and sizes are left open.
+// Defaults returns the settings of an entry for which a file says nothing.
+// Model, place and sizes are left open, and the format, which depends on the
+// engine.
 func Defaults() Cell {
 	return Cell{
-		Engine: "vllm", DType: "float16", TensorParallel: 1, GPUMemoryUtilization: 0.9,
+		Engine: "vllm", TensorParallel: 1, GPUMemoryUtilization: 0.9,
 		NumWarmup: 10, NumIters: 30,
 	}
+}
+
+// usualDType is the format of a cell for which nothing states one: the files
+// that llama.cpp runs have formats of their own.
+func usualDType(engine string) string {
+	if engine == "llama-bench" || engine == "node-llama-cpp" {
+		return "auto"
+	}
+	return "float16"
 }
 
 // Hash names what decides the measurement: 16 hex digits, the same for equal

@@ -15,6 +15,7 @@ import (
 func anyCell() *rapid.Generator[campaign.Cell] {
 	return rapid.Custom(func(t *rapid.T) campaign.Cell {
 		c := campaign.Defaults()
+		c.DType = "float16"
 		c.ModelID = rapid.SampledFrom([]string{"a/x", "b/y"}).Draw(t, "model")
 		c.ContainerName = rapid.SampledFrom([]string{"one", "two"}).Draw(t, "container")
 		c.Place = "docker:" + c.ContainerName
@@ -36,6 +37,7 @@ func distinct(t *rapid.T) []campaign.Cell {
 // half done begin anew.
 func TestHash(t *testing.T) {
 	c := campaign.Defaults()
+	c.DType = "float16"
 	c.ModelID, c.Place, c.ContainerName = "Qwen/Qwen3-8B", "docker:vllm", "vllm"
 	c.InputLen, c.OutputLen, c.BatchSize = 512, 256, 8
 	if got := c.Hash(); got != "f094287f5040f69c" {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/llmprof/llmprof/store"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // pair is a cell of the run that is not asked for any more, with the one that
@@ -137,7 +138,7 @@ func (r *run) otherCells(ctx context.Context) ([]string, error) {
 		}
 	}
 	for i, text := range found {
-		found[i] = fmt.Sprintf("%s in %d cells", text, count[text])
+		found[i] = fmt.Sprintf("%s in %s", text, unit.Plural(count[text], "cell"))
 	}
 	return found, nil
 }

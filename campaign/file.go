@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -15,7 +16,8 @@ type File struct {
 
 // Model is one entry of a file: settings, and the lists to multiply out.
 type Model struct {
-	// Cell holds the settings; its sizes are open.
+	// Cell holds the settings; its sizes are open, and the format where nothing
+	// states it.
 	Cell Cell
 	// InputLengths and OutputLengths are in tokens, BatchSizes in sequences.
 	InputLengths, OutputLengths, BatchSizes []int
@@ -36,6 +38,7 @@ func (m Model) cells() []Cell {
 	if len(blocks) == 0 {
 		blocks = []int{0}
 	}
+	m.Cell.DType = cmp.Or(m.Cell.DType, usualDType(m.Cell.Engine))
 	cells := make([]Cell, 0, m.count())
 	for _, block := range blocks {
 		for _, in := range m.InputLengths {

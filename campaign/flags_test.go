@@ -75,6 +75,8 @@ func TestFlagsAreSettled(t *testing.T) {
 		{"no quantization", func(c *campaign.Cell) { c.Quantization = "none" }, func(*campaign.Cell) {}},
 		{"one stage", func(c *campaign.Cell) { c.PipelineParallel = 1 }, func(*campaign.Cell) {}},
 		{"graphs where they are used anyway", func(c *campaign.Cell) { c.CUDAGraphs = true }, func(*campaign.Cell) {}},
+		{"no format", func(c *campaign.Cell) { c.DType = "" }, func(*campaign.Cell) {}},
+		{"no format for llama.cpp", func(c *campaign.Cell) { c.DType, c.Engine = "", "llama-bench" }, func(c *campaign.Cell) { c.DType, c.Engine = "auto", "llama-bench" }},
 		{"the place of a container", func(c *campaign.Cell) { c.Place, c.ContainerName = "", "c" }, func(*campaign.Cell) {}},
 	} {
 		odd, settled := rightCell(), rightCell()

@@ -114,7 +114,7 @@ func (s *session) try(ctx context.Context, c Cell) (store.Cell, *CellError, erro
 	case ctx.Err() != nil:
 		return row, nil, context.Cause(ctx)
 	case limited.Err() != nil:
-		return row, &CellError{State: store.Timeout, Err: fmt.Errorf("stopped after %s: %w", s.CellTimeout, err), Advice: "a longer time for each cell, or fewer tokens"}, nil
+		return row, &CellError{State: store.Timeout, Err: fmt.Errorf("stopped after %s, the longest time of one try", s.CellTimeout), Advice: "a longer time for each cell, or fewer tokens"}, nil
 	}
 	return row, failureOf(err), nil
 }

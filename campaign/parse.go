@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/settings"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // Parse reads a file. Name stands in its faults and warnings. All faults come
@@ -248,7 +249,7 @@ func (r *reader) model(i int, node ast.Node, base entry) {
 		return
 	}
 	r.missing(&e, node, where)
-	for _, name := range []string{"model_id", "hf_model_id", "container_name", "place"} {
+	for _, name := range []string{"model_id", "hf_model_id", "container_name", "place", "dtype"} {
 		if given, ok := e.given[name].(*ast.StringNode); ok && strings.TrimSpace(given.Value) == "" {
 			r.fault(settings.Start(given), name+": it is empty", "")
 		}
@@ -334,8 +335,8 @@ func (r *reader) repeats() {
 			first[hash] = i
 		}
 		if same > 0 {
-			r.fault(r.heads[i], fmt.Sprintf("models[%d] repeats %d cells of models[%d] in line %d, the first with input %d, output %d, batch size %d",
-				i, same, other, r.models[other].Line, example.InputLen, example.OutputLen, example.BatchSize), "each cell is measured once: take it out of one of the two")
+			r.fault(r.heads[i], fmt.Sprintf("models[%d] repeats %s of models[%d] in line %d, the first with input %d, output %d, batch size %d",
+				i, unit.Plural(same, "cell"), other, r.models[other].Line, example.InputLen, example.OutputLen, example.BatchSize), "each cell is measured once: take it out of one of the two")
 		}
 	}
 }

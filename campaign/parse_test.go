@@ -125,7 +125,7 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"anchor", with("batch_sizes", "batch_sizes: &b [1]"), "6:18", "anchors are not supported", "defaults"},
 		{"merge key", more("<<: {dtype: auto}"), "7:5", "merge keys are not supported", "defaults"},
 		{"tag", more("num_iters: !!int 3"), "7:16", "tags are not supported", ""},
-		{"the same model twice", entry(nil) + strings.TrimPrefix(entry(nil), "models:\n"), "7:5", "models[1] repeats 1 cells of models[0] in line 2, the first with input 1, output 1, batch size 1", "measured once"},
+		{"the same model twice", entry(nil) + strings.TrimPrefix(entry(nil), "models:\n"), "7:5", "models[1] repeats 1 cell of models[0] in line 2, the first with input 1, output 1, batch size 1", "measured once"},
 		{"column in characters", more("notes: é\n    dtype: ü"), "8:12", `unknown format "ü"`, ""},
 		{"empty file", "", "", "the file is empty", ""},
 		{"only comments", "# nothing\n", "", "the file is empty", ""},
@@ -238,6 +238,8 @@ func TestRightFiles(t *testing.T) {
 		{"null is the default", more("dtype: null\n    quantization: ~\n    gpu_memory_utilization:"), func(c campaign.Cell) bool {
 			return c.DType == "float16" && c.Quantization == "" && c.GPUMemoryUtilization == 0.9
 		}},
+		{"a file of llama.cpp has formats of its own", more("engine: node-llama-cpp"), func(c campaign.Cell) bool { return c.DType == "auto" }},
+		{"a format that is stated stays for the engine to judge", more("engine: llama-bench\n    dtype: float16"), func(c campaign.Cell) bool { return c.DType == "float16" }},
 		{"numbers in quotes", more(`model_params: "6.7e9"`), func(c campaign.Cell) bool { return c.Architecture.Params == 6.7e9 }},
 		{"an exponent without a point", more("model_params: 70e9"), func(c campaign.Cell) bool { return c.Architecture.Params == 70e9 }},
 		{"an int for a number", more("gpu_memory_utilization: 1"), func(c campaign.Cell) bool { return c.GPUMemoryUtilization == 1 }},

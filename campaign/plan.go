@@ -27,6 +27,9 @@ type PlanOptions struct {
 	Settings cost.Settings
 	// Command returns the command line that measures a cell by itself.
 	Command func(Cell) []string
+	// Refusal is why the engine of a group would refuse a cell of it, as far as
+	// that is known beforehand.
+	Refusal func(Group, Cell) error
 }
 
 // Plan is what a campaign is about to do.
@@ -36,9 +39,9 @@ type Plan struct {
 	// Count is the number of cells, Loads how often an engine is loaded.
 	Count int `json:"count"`
 	Loads int `json:"loads"`
-	// PredictedSeconds is the time of all iterations of all cells in seconds,
-	// without the starts of the engines; nil where it is not known for every
-	// cell.
+	// PredictedSeconds is the time of all iterations of all cells that can run, in
+	// seconds, without the starts of the engines; nil where it is not known for
+	// every one of them.
 	PredictedSeconds *float64      `json:"predicted_s"`
 	Groups           []PlannedLoad `json:"groups"`
 	Cells            []PlannedCell `json:"cells"`
@@ -73,7 +76,12 @@ type PlannedCell struct {
 	Fits *bool `json:"fits"`
 	// Reason says why the cell does not fit, or why that is unknown.
 	Reason string `json:"reason,omitempty"`
+	// Refused says why the engine would refuse the cell.
+	Refused string `json:"refused,omitempty"`
 }
+
+// runs reports whether a cell is expected to be measured.
+func (c *PlannedCell) runs() bool { return c.Refused == "" && (c.Fits == nil || *c.Fits) }
 
 // Prediction is what a cell needs: bytes of one device, and seconds. What does
 // not follow from what is known is nil, and Notes say why.
@@ -101,9 +109,7 @@ type Prediction struct {
 func NewPlan(cells []Cell, o PlanOptions) Plan {
 	p := planner{PlanOptions: o, models: map[string]found[catalog.Model]{}, devices: map[string]found[catalog.Device]{}, estimators: map[string]priced{}}
 	plan := Plan{Schema: "llmprof/batch-plan", Version: "1.0", Groups: []PlannedLoad{}, Cells: []PlannedCell{}, Warnings: []string{}}
-	var sum float64
 	var chosen []Cell
-	known := true
 	for i, c := range cells {
 		if !o.Only.Match(c, store.Pending) {
 			continue
@@ -114,28 +120,51 @@ func NewPlan(cells []Cell, o PlanOptions) Plan {
 		if o.Command != nil {
 			planned.Command = o.Command(c)
 		}
-		if s := planned.Predicted.MeasureSeconds; s != nil {
-			sum += *s
-		} else {
-			known = false
-		}
 		plan.Cells = append(plan.Cells, planned)
 	}
 	plan.Count = len(chosen)
-	if known && plan.Count > 0 {
-		plan.PredictedSeconds = &sum
-	}
+	refused := map[string]string{}
 	for _, g := range Order(chosen) {
 		first := g.Cells[0]
 		load := PlannedLoad{ModelID: first.ModelID, Place: first.Place, Engine: first.Engine, MaxBatch: g.MaxBatch, MaxInput: g.MaxInput, MaxOutput: g.MaxOutput}
 		for _, c := range g.Cells {
-			load.Cells = append(load.Cells, c.Hash())
+			hash := c.Hash()
+			load.Cells = append(load.Cells, hash)
+			if o.Refusal == nil {
+				continue
+			}
+			if err := o.Refusal(g, c); err != nil {
+				refused[hash] = err.Error()
+			}
 		}
 		plan.Groups = append(plan.Groups, load)
 	}
 	plan.Loads = len(plan.Groups)
+	for i := range plan.Cells {
+		plan.Cells[i].Refused = refused[plan.Cells[i].Hash]
+	}
+	plan.PredictedSeconds = secondsOf(plan.Cells)
 	plan.Warnings = append(plan.Warnings, p.warnings...)
 	return plan
+}
+
+// secondsOf is the time of the cells that can run; nil where there is none, or
+// one whose time is not known.
+func secondsOf(cells []PlannedCell) *float64 {
+	var sum *float64
+	for i := range cells {
+		c := &cells[i]
+		switch s := c.Predicted.MeasureSeconds; {
+		case !c.runs():
+		case s == nil:
+			return nil
+		case sum == nil:
+			sum = new(*s)
+		default:
+			*sum += *s
+		}
+	}
+	return sum
 }
 
 // planner looks every model and device up once.

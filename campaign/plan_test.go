@@ -43,6 +43,7 @@ func builtin(t *testing.T, device string) campaign.PlanOptions {
 
 func llama7B() campaign.Cell {
 	c := campaign.Defaults()
+	c.DType = "float16"
 	c.ModelID, c.Place, c.InputLen, c.OutputLen, c.BatchSize = "meta-llama/Llama-2-7b-hf", "local", 512, 512, 8
 	c.Architecture = campaign.Architecture{Params: 6.7e9, NumLayers: 32, NumHeads: 32, HiddenSize: 4096}
 	return c
@@ -165,6 +166,50 @@ func TestPlanOfAChoice(t *testing.T) {
 		if c.BatchSize != 8 || c.Hash != cells[c.Index].Hash() {
 			t.Errorf("%s of batch %d has index %d", c.Name, c.BatchSize, c.Index)
 		}
+	}
+}
+
+// TestPlanTime counts the cells that can run, and no others.
+func TestPlanTime(t *testing.T) {
+	one := llama7B()
+	one.ModelID, one.DType, one.Architecture = "Qwen/Qwen3-8B", "bfloat16", campaign.Architecture{}
+	other, large, strange := one, one, one
+	other.OutputLen, large.BatchSize, strange.ModelID = 64, 4096, "owner/unknown"
+	o := builtin(t, "h100-sxm-80gb")
+	seconds := func(cells ...campaign.Cell) float64 {
+		plan := campaign.NewPlan(cells, o)
+		if plan.PredictedSeconds == nil {
+			return -1
+		}
+		return *plan.PredictedSeconds
+	}
+	alone := seconds(one)
+	if alone <= 0 {
+		t.Fatalf("one cell takes %g s", alone)
+	}
+	for _, c := range []struct {
+		why   string
+		cells []campaign.Cell
+		want  float64
+	}{
+		{"a sum", []campaign.Cell{one, other}, alone + seconds(other)},
+		{"a cell that does not fit takes no time", []campaign.Cell{large, one}, alone},
+		{"nothing runs", []campaign.Cell{large}, -1},
+		{"one cell is not known", []campaign.Cell{one, strange}, -1},
+	} {
+		if got := seconds(c.cells...); got != c.want {
+			t.Errorf("%s: %g s, want %g", c.why, got, c.want)
+		}
+	}
+	o.Refusal = func(g campaign.Group, c campaign.Cell) error {
+		if c.OutputLen == g.MaxOutput {
+			return nil
+		}
+		return errors.New("too short")
+	}
+	plan := campaign.NewPlan([]campaign.Cell{other, one}, o)
+	if got := *plan.PredictedSeconds; got != alone || plan.Cells[0].Refused != "too short" || plan.Cells[1].Refused != "" {
+		t.Errorf("%g s with one cell refused, want %g; cells %+v", got, alone, plan.Cells)
 	}
 }
 

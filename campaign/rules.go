@@ -120,7 +120,7 @@ func (c Cell) problems() []problem {
 		}
 		add(field, why, advice)
 	}
-	if !slices.Contains(dtypes(), c.DType) {
+	if c.DType != "" && !slices.Contains(dtypes(), c.DType) {
 		add("dtype", fmt.Sprintf("unknown format %q", settings.Clip(c.DType)), "known formats: "+strings.Join(dtypes(), ", "))
 	}
 	if v := c.KVCacheDType; v != "" && !slices.Contains(cacheDTypes(), v) {

@@ -73,6 +73,7 @@ func cellsOf(specs ...string) []campaign.Cell {
 	var cells []campaign.Cell
 	for _, spec := range specs {
 		c := campaign.Defaults()
+		c.DType = "float16"
 		name, sizes, _ := strings.Cut(spec, " ")
 		c.ModelID, c.Place, _ = strings.Cut(name, "@")
 		c.Place = "docker:" + c.Place
@@ -647,9 +648,9 @@ func TestOtherCells(t *testing.T) {
 		{"another number of iterations: what is done stays", asked(iters, all...), "num_iters was 30 and is 5 in 3 cells", "done:1 done:1 done:1", 2, 0},
 		{
 			"two settings", asked(func(c *campaign.Cell) { c.NumIters, c.DType = 5, "float32" }, all[1]),
-			`dtype was "float16" and is "float32" in 1 cells; num_iters was 30 and is 5 in 1 cells`, "done:1 done:1 done:1", 2, 1,
+			`dtype was "float16" and is "float32" in 1 cell; num_iters was 30 and is 5 in 1 cell`, "done:1 done:1 done:1", 2, 1,
 		},
-		{"the same sizes elsewhere", asked(nil, "m@two 1/1/2"), `place was "docker:one" and is "docker:two" in 1 cells`, "done:1 done:1 done:1", 2, 1},
+		{"the same sizes elsewhere", asked(nil, "m@two 1/1/2"), `place was "docker:one" and is "docker:two" in 1 cell`, "done:1 done:1 done:1", 2, 1},
 		{"another model's cells are new ones", asked(iters, append(all[:0:0], "other@one 1/1/1")...), "", "done:1 done:1 done:1 done:1", 3, 2},
 		{"one setting of the run's, one of its own: the latter is new", append(asked(nil, all...), asked(iters, all[0])...), "", "done:1 done:1 done:1 done:1", 3, 0},
 	} {

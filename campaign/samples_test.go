@@ -80,7 +80,7 @@ func TestSampleCell(t *testing.T) {
 	}
 	want := campaign.Defaults()
 	want.ModelID, want.Place, want.ContainerName = "amd/Llama-3.2-1B-Instruct-FP8-KV", "docker:vllm-inference", "vllm-inference"
-	want.InputLen, want.OutputLen, want.BatchSize, want.KVCacheDType = 1024, 1024, 8, "fp8"
+	want.InputLen, want.OutputLen, want.BatchSize, want.DType, want.KVCacheDType = 1024, 1024, 8, "float16", "fp8"
 	want.Architecture = campaign.Architecture{Params: 1.24e9, NumLayers: 16, NumHeads: 32, HiddenSize: 2048, HeadDim: 64}
 	got := file.Cells()[3]
 	if got.Hash() != want.Hash() || got.Architecture != want.Architecture {

@@ -11,6 +11,7 @@ import (
 
 func TestSelect(t *testing.T) {
 	c := campaign.Defaults()
+	c.DType = "float16"
 	c.ModelID, c.Place, c.ContainerName = "meta-llama/Llama-3.1-8B", "docker:vllm", "vllm"
 	c.InputLen, c.OutputLen, c.BatchSize = 4096, 256, 8
 	for _, test := range []struct {

@@ -100,6 +100,9 @@ type UnknownError struct {
 
 // Error names the thing that was not found.
 func (e *UnknownError) Error() string {
+	if e.Name == "" {
+		return "no " + e.Kind + " is named"
+	}
 	return fmt.Sprintf("%s %q is not in the catalog", e.Kind, e.Name)
 }
 

@@ -32,6 +32,24 @@ type Abilities struct {
 	// AnewForTask says that the engine is started for each task by itself and
 	// holds nothing between two.
 	AnewForTask bool
+	// CUDAGraphs says that captured graphs can be asked for; otherwise the engine
+	// decides about them by itself.
+	CUDAGraphs bool
+}
+
+// Checker is a driver that can say beforehand what it would not apply.
+type Checker interface {
+	// Check is why the driver refuses a setup; nil where it would start. It looks
+	// at the setup alone.
+	Check(setup Setup) error
+}
+
+// Check is why a driver refuses a setup, as far as it can say beforehand.
+func Check(d Driver, setup Setup) error {
+	if checker, ok := d.(Checker); ok {
+		return checker.Check(setup)
+	}
+	return nil
 }
 
 // Commander is a driver that can say beforehand what it starts.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/llmprof/llmprof/profile"
@@ -20,19 +21,28 @@ func (probeProgram) Name() string { return "probe" }
 // Abilities are all that the protocol offers; what a program makes of them shows
 // in its facts and results.
 func (probeProgram) Abilities() Abilities {
-	return Abilities{Steps: true, Layers: true, Clocks: []profile.Clock{profile.ClockDevice, profile.ClockWall, profile.ClockCPU}}
+	return Abilities{Steps: true, Layers: true, CUDAGraphs: true, Clocks: []profile.Clock{profile.ClockDevice, profile.ClockWall, profile.ClockCPU}}
+}
+
+// Check refuses what the protocol cannot ask for.
+func (probeProgram) Check(setup Setup) error {
+	fields := noRequest(setup.Deploy)
+	if len(fields) == 0 {
+		return nil
+	}
+	return &probeError{
+		text: "the probe protocol has no request for " + strings.Join(fields, ", "),
+		hint: "give it to the program in its own words: --engine-arg",
+	}
 }
 
 // Start starts the program and waits until it is ready.
-func (probeProgram) Start(ctx context.Context, place Place, setup Setup) (Session, error) {
+func (p probeProgram) Start(ctx context.Context, place Place, setup Setup) (Session, error) {
 	if setup.Program == "" {
 		return nil, &UnusableError{Problem: ProgramMissing, What: "probe", Remedy: "name the program that speaks the probe protocol: --program PATH"}
 	}
-	if fields := noRequest(setup.Deploy); len(fields) > 0 {
-		return nil, &probeError{
-			text: "start probe: the probe protocol has no request for " + strings.Join(fields, ", "),
-			hint: "give it to the program in its own words: --engine-arg",
-		}
+	if err := p.Check(setup); err != nil {
+		return nil, fmt.Errorf("start probe: %w", err)
 	}
 	return StartProbe(ctx, place, Command{Argv: append([]string{setup.Program}, setup.Args...), Env: setup.Env, Stderr: setup.Log}, setup)
 }

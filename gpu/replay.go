@@ -155,8 +155,11 @@ func (p *Recorded) add(line recordedLine) error {
 	return nil
 }
 
+// RecordedName is the name of a [Recorded].
+const RecordedName = "recording"
+
 // Name says that nothing is measured.
-func (*Recorded) Name() string { return "recording" }
+func (*Recorded) Name() string { return RecordedName }
 
 // Follow plays the recording once. A snapshot's time is when it is due.
 func (p *Recorded) Follow(ctx context.Context, _ time.Duration, take func(Snapshot)) error {

@@ -19,25 +19,42 @@ func PlanTables(p campaign.Plan) []Table {
 		return []Table{summary}
 	}
 	summary.pair("engine loads", strconv.Itoa(p.Loads))
-	if p.PredictedSeconds != nil {
-		summary.pair("time", unit.Seconds(*p.PredictedSeconds).String()+" of iterations, theoretical, without the starts of the engines")
-	} else {
-		summary.pair("time", "not known for every cell")
-	}
-	unfit, unknown := 0, 0
+	refused, unfit, unknown := 0, 0, 0
 	for i := range p.Cells {
 		switch c := &p.Cells[i]; {
+		case c.Refused != "":
+			refused++
 		case c.Fits == nil:
 			unknown++
 		case !*c.Fits:
 			unfit++
 		}
 	}
+	summary.pair("time", planTime(p, refused+unfit))
+	if refused > 0 {
+		summary.pair("refused", strconv.Itoa(refused))
+	}
 	summary.pair("cannot fit", strconv.Itoa(unfit))
 	if unknown > 0 {
 		summary.pair("fit not known", strconv.Itoa(unknown))
 	}
 	return append([]Table{summary, loadsTable(p)}, planCells(p), planCommands(p))
+}
+
+// planTime is how long a campaign measures; idle cells are those that will not
+// be measured.
+func planTime(p campaign.Plan, idle int) string {
+	switch {
+	case idle == p.Count:
+		return "none: no cell can run"
+	case p.PredictedSeconds == nil:
+		return "not known for every cell"
+	}
+	text := unit.Seconds(*p.PredictedSeconds).String() + " of iterations, theoretical, without the starts of the engines"
+	if idle > 0 {
+		text += fmt.Sprintf(", for the %s that can run", unit.Plural(p.Count-idle, "cell"))
+	}
+	return text
 }
 
 func loadsTable(p campaign.Plan) Table {
@@ -92,13 +109,16 @@ func planCells(p campaign.Plan) Table {
 		if s := c.Predicted.LatencySeconds; s != nil {
 			latency = Fixed(*s*1e3, 1)
 		}
-		fits := "not known"
-		if c.Fits != nil {
+		fits, why := "not known", c.Reason
+		switch {
+		case c.Refused != "":
+			fits, why = "refused", c.Refused
+		case c.Fits != nil:
 			fits = map[bool]string{true: "yes", false: "NO"}[*c.Fits]
 		}
 		t.Rows = append(t.Rows, []Cell{
 			Whole(c.Index), Say(c.Hash), Say(c.ModelID), Whole(c.InputLen), Whole(c.OutputLen), Whole(c.BatchSize), block, Whole(c.TensorParallel),
-			gib(c.Predicted.Weights), gib(c.Predicted.KVCache), gib(c.Predicted.Total), latency, Say(string(c.Predicted.Basis)), Say(fits), Say(c.Reason),
+			gib(c.Predicted.Weights), gib(c.Predicted.KVCache), gib(c.Predicted.Total), latency, Say(string(c.Predicted.Basis)), Say(fits), Say(why),
 		})
 	}
 	t.Notes = planNotes(p)
@@ -119,7 +139,7 @@ func planNotes(p campaign.Plan) []string {
 		}
 	}
 	for i, n := range order {
-		order[i] = fmt.Sprintf("%s (%d cells)", n, count[n])
+		order[i] = fmt.Sprintf("%s (%s)", n, unit.Plural(count[n], "cell"))
 	}
 	return order
 }

@@ -47,6 +47,26 @@ func planOf(t *testing.T) campaign.Plan {
 	}})
 }
 
+// TestPlanTime says for which cells the time holds.
+func TestPlanTime(t *testing.T) {
+	seconds := 60.0
+	for _, c := range []struct {
+		why     string
+		seconds *float64
+		idle    int
+		want    string
+	}{
+		{"all run", &seconds, 0, "60.00 s of iterations, theoretical, without the starts of the engines"},
+		{"one of three runs", &seconds, 2, "60.00 s of iterations, theoretical, without the starts of the engines, for the 1 cell that can run"},
+		{"nothing is known of one", nil, 1, "not known for every cell"},
+		{"none runs", nil, 3, "none: no cell can run"},
+	} {
+		if got := planTime(campaign.Plan{Count: 3, PredictedSeconds: c.seconds}, c.idle); got != c.want {
+			t.Errorf("%s: %s, want %s", c.why, got, c.want)
+		}
+	}
+}
+
 func TestPlanTables(t *testing.T) {
 	p := planOf(t)
 	yes, no := true, false
@@ -67,6 +87,11 @@ func TestPlanTables(t *testing.T) {
 	if diff := cmp.Diff([][]string{{"2", "serve"}, {"1", "serve --max-num-seqs 4"}}, commands); diff != "" {
 		t.Errorf("commands (-want +got)\n%s", diff)
 	}
+	p.Cells[2].Refused = "too many sequences"
+	if got := PlanTables(p)[2].Rows[2]; got[13].Text != "refused" || got[14].Text != "too many sequences" {
+		t.Errorf("a refused cell: %s, %s", got[13].Text, got[14].Text)
+	}
+	p.Cells[2].Refused = ""
 	var out bytes.Buffer
 	if err := Text(&out, tables...); err != nil {
 		t.Fatal(err)

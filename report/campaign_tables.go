@@ -327,7 +327,7 @@ func askedApart(all []CampaignRow) []setting {
 }
 
 // missingTable shows the cells without a result, out of all, why, and what
-// helps.
+// helps. A long reason stands in full below, once for all cells.
 func missingTable(rows, all []CampaignRow) Table {
 	differ := askedApart(all)
 	t := Table{Title: "Not measured", Columns: []Column{
@@ -350,9 +350,28 @@ func missingTable(rows, all []CampaignRow) Table {
 		for _, s := range differ {
 			row = append(row, Say(s.of(r)))
 		}
-		t.Rows = append(t.Rows, append(row, Say(r.State), Whole(r.Attempts), Say(oneLine(r.reason())), Say(oneLine(r.Hint))))
+		reason := oneLine(r.reason())
+		short := beginning(reason)
+		if short != reason && !slices.Contains(t.Notes, reason) {
+			t.Notes = append(t.Notes, reason)
+		}
+		t.Rows = append(t.Rows, append(row, Say(r.State), Whole(r.Attempts), Shown(short, reason), Say(oneLine(r.Hint))))
 	}
 	return t
+}
+
+// beginning is as many whole words of a line as a row of a table has room for.
+func beginning(s string) string {
+	const longest = 120 // runes
+	runes := []rune(s)
+	if len(runes) <= longest {
+		return s
+	}
+	s = string(runes[:longest])
+	if i := strings.LastIndexByte(s, ' '); i > 0 {
+		s = s[:i]
+	}
+	return s + " …"
 }
 
 // oneLine joins the lines of a text.

@@ -74,6 +74,7 @@ func llmSizer(t *testing.T) ([]memprofile.BatchRow, report.CampaignDocument) {
 			t.Fatal(err)
 		}
 		c := campaign.Defaults()
+		c.DType = "float16"
 		c.ModelID, c.Place, c.ContainerName = w.ModelID, "docker:"+w.ContainerName, w.ContainerName
 		c.InputLen, c.OutputLen, c.BatchSize = *w.InputLen, *w.OutputLen, *w.BatchSize
 		rows = append(rows, report.CampaignRowOf(c, report.CampaignEnd{State: "done", Attempts: 1, Seconds: *w.DurationSeconds, ProfileFile: w.ProfileFile}, d))
@@ -155,6 +156,7 @@ func profileOf(c campaign.Cell, peak, weights, kv, used float64, latencies ...fl
 
 func cellOf(model string, batch, input, output int) campaign.Cell {
 	c := campaign.Defaults()
+	c.DType = "float16"
 	c.ModelID, c.Place, c.BatchSize, c.InputLen, c.OutputLen = model, "docker:vllm", batch, input, output
 	return c
 }

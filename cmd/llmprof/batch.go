@@ -17,6 +17,7 @@ import (
 	"github.com/llmprof/llmprof/hub"
 	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/store"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // batchFlags are the flags of batch.
@@ -218,7 +219,7 @@ func (f *batchFlags) chosen(only campaign.Filter, cells []campaign.Cell) error {
 	if f.resume || f.only == "" || slices.ContainsFunc(cells, func(c campaign.Cell) bool { return only.Match(c, store.Pending) }) {
 		return nil
 	}
-	return usage("--dry-run lists the cells", "--only %s chooses none of %d cells", f.only, len(cells))
+	return usage("--dry-run lists the cells", "--only %s chooses none of %s", f.only, unit.Plural(len(cells), "cell"))
 }
 
 // maxBatchBytes bounds what is read of a campaign's file; the reader's own bound
@@ -256,6 +257,7 @@ func (a *app) dryRun(ctx context.Context, cat *catalog.Catalog, cells []campaign
 		Model:   a.offlineModel(ctx, cat),
 		Command: f.commandLine,
 	}
+	opts.Refusal = func(g campaign.Group, c campaign.Cell) error { return f.refusalOf(g, c, opts.Model) }
 	if f.gpu != "" {
 		device, err := a.device(cat, f.gpu)
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/llmprof/llmprof/measure/memory"
 	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/store"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // batchRun is one call of batch.
@@ -93,16 +94,16 @@ func (a *app) runBatch(ctx context.Context, b *batchRun) (fault error) {
 // sayPrepared says what has become of the run before its first cell.
 func (a *app) sayPrepared(o campaign.Outcome) {
 	if o.Added > 0 {
-		a.log().Info(fmt.Sprintf("%d cells are new", o.Added))
+		a.log().Info("new: " + unit.Plural(o.Added, "cell"))
 	}
 	if o.Reset > 0 {
-		a.log().Info(fmt.Sprintf("%d cells are run again", o.Reset))
+		a.log().Info("run again: " + unit.Plural(o.Reset, "cell"))
 	}
 	if o.Changed > 0 {
-		a.log().Info(fmt.Sprintf("%d cells have the settings of now", o.Changed))
+		a.log().Info("with the settings of now: " + unit.Plural(o.Changed, "cell"))
 	}
 	if o.Left > 0 {
-		a.warn(fmt.Sprintf("%d cells of the run are not in the file as it and the flags are now; they are run all the same", o.Left))
+		a.warn("not in the file as it and the flags are now, but run all the same: " + unit.Plural(o.Left, "cell") + " of the run")
 	}
 }
 
@@ -139,7 +140,7 @@ func (a *app) reportBatch(ctx context.Context, b *batchRun, outcome campaign.Out
 	files, err := a.writeCampaign(document, b.flags.results, b.run.Created)
 	if err := errors.Join(ended, err); err != nil {
 		if outcome.Total > 0 {
-			a.log().Info(fmt.Sprintf("%d of %d cells are done; --resume goes on", outcome.Counts[store.Done], outcome.Total))
+			a.log().Info(fmt.Sprintf("%d of %s done; --resume goes on", outcome.Counts[store.Done], unit.Plural(outcome.Total, "cell")))
 		}
 		return err
 	}
@@ -180,7 +181,7 @@ func batchVerdict(o campaign.Outcome, chosen bool) error {
 	}
 	switch {
 	case open > 0:
-		return &incompleteError{fmt.Sprintf("%d of %d cells have no answer yet: %s", open, total, strings.Join(parts, ", ")), strings.Join(hints, "; ")}
+		return &incompleteError{fmt.Sprintf("%d of %s without an answer yet: %s", open, unit.Plural(total, "cell"), strings.Join(parts, ", ")), strings.Join(hints, "; ")}
 	case counts[store.Done] == 0 && total > 0:
 		return &incompleteError{"no cell could be measured", "llmprof runs show latest tells why of each"}
 	}

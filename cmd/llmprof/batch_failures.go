@@ -76,18 +76,33 @@ func runFailure(err error) error {
 	return startFailure(err)
 }
 
+// failureWords says to people what a [engine.Result] says in the words of a file.
+func failureWords(reason string) string {
+	switch reason {
+	case engine.FailureOOM:
+		return "the engine ran out of memory"
+	case engine.FailureLimits:
+		return "the engine's limits do not admit it: its longest sequence, its KV cache or its batch"
+	}
+	for _, prefix := range []string{engine.FailureRefused, engine.FailureRuntime, engine.FailureException, engine.FailureTimeout} {
+		if rest, ok := strings.CutPrefix(reason, prefix); ok {
+			return rest
+		}
+	}
+	return reason
+}
+
 // cellFailure is a cell that its engine survived.
 func cellFailure(r engine.Result) error {
 	reason := r.Failure
-	f := &campaign.CellError{Alive: true, Err: errors.New(reason), Advice: r.Hint}
+	f := &campaign.CellError{Alive: true, Err: errors.New(failureWords(reason)), Advice: r.Hint}
 	switch {
 	case reason == engine.FailureOOM:
-		f.State, f.Err, f.Advice = store.OOM, errors.New("the engine ran out of memory"), lessMemory
+		f.State, f.Advice = store.OOM, lessMemory
 	case reason == engine.FailureLimits:
-		f.State, f.Err = store.Refused, errors.New("the engine's limits do not admit the cell: its longest sequence, its KV cache or its batch")
-		f.Advice = "a larger max_model_len or gpu_memory_utilization, or fewer tokens"
+		f.State, f.Advice = store.Refused, "a larger max_model_len or gpu_memory_utilization, or fewer tokens"
 	case strings.HasPrefix(reason, engine.FailureRefused):
-		f.State, f.Err = store.Refused, errors.New(strings.TrimPrefix(reason, engine.FailureRefused))
+		f.State = store.Refused
 	case strings.HasPrefix(reason, engine.FailureTimeout):
 		f.State, f.Alive = store.Timeout, false
 	}

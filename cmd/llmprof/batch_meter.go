@@ -10,6 +10,7 @@ import (
 	"github.com/llmprof/llmprof/campaign"
 	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/store"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // batchMeter shows a campaign on stderr: on a terminal the cells that run and
@@ -71,7 +72,7 @@ func (m *batchMeter) hooks() campaign.Hooks {
 		GroupStarted: func(g campaign.Group, number, of int) {
 			c := g.Cells[0]
 			m.say(func() string {
-				m.group = fmt.Sprintf("load %d of %d: %s on %s, %s, %d cells", number, of, c.ModelID, c.Place, c.Engine, len(g.Cells))
+				m.group = fmt.Sprintf("load %d of %d: %s on %s, %s, %s", number, of, c.ModelID, c.Place, c.Engine, unit.Plural(len(g.Cells), "cell"))
 				m.running, m.since = "starting the engine", time.Now()
 				return m.group
 			})
@@ -177,7 +178,7 @@ func (m *batchMeter) draw() {
 
 // summary counts the cells and guesses the time that is left.
 func (m *batchMeter) summary() string {
-	parts := []string{fmt.Sprintf("%d of %d cells", m.done, m.total)}
+	parts := []string{fmt.Sprintf("%d of %s", m.done, unit.Plural(m.total, "cell"))}
 	for _, state := range store.States() {
 		if n := m.counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))

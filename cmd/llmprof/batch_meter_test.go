@@ -59,6 +59,7 @@ func playMeter(m *batchMeter) {
 	go m.clock()
 	hooks := m.hooks()
 	c := campaign.Defaults()
+	c.DType = "float16"
 	c.ModelID, c.Place, c.InputLen, c.OutputLen, c.BatchSize = "owner/tiny", "local", 64, 4, 1
 	hooks.GroupStarted(campaign.Group{Cells: []campaign.Cell{c, c, c}}, 1, 2)
 	hooks.CellStarted(c, 1)

@@ -107,7 +107,7 @@ func settingsOf(c campaign.Cell) memorySettings {
 func (f *batchFlags) commandLine(c campaign.Cell) []string {
 	task := engine.StepTask{BatchSize: c.BatchSize, InputLen: c.InputLen, OutputLen: c.OutputLen}
 	variables := append(engine.NewRedactor(f.env...).RedactEnv(environmentOf(c.EngineEnv)), visibleVariables(c.GPUIDs)...)
-	if driver, setup, ok := f.describe(c); ok {
+	if driver, setup, err := f.describe(c); err == nil {
 		setup.MaxBatch, setup.MaxInput, setup.MaxOutput = c.BatchSize, c.InputLen, c.OutputLen
 		setup.Args = publicArgs(setup.Args, setup.Env)
 		if commander, ok := onceATask(driver).(engine.Commander); ok {
@@ -164,26 +164,69 @@ func (f *batchFlags) commandLine(c campaign.Cell) []string {
 
 // describe is the driver and the setup of a cell, without looking for its model
 // or its place.
-func (f *batchFlags) describe(c campaign.Cell) (engine.Driver, engine.Setup, bool) {
+func (f *batchFlags) describe(c campaign.Cell) (engine.Driver, engine.Setup, error) {
 	choice, err := findEngine(c.Engine)
 	if err != nil {
-		return nil, engine.Setup{}, false
+		return nil, engine.Setup{}, err
 	}
 	flags := f.engineOf(c)
 	driver, err := choice.driver(flags)
 	if err != nil {
-		return nil, engine.Setup{}, false
+		return nil, engine.Setup{}, err
 	}
 	setup, err := flags.setup(modelRef{c.ModelID, c.ModelID})
 	if err == nil {
-		err = settingsOf(c).apply(c.Engine, &setup)
+		err = settingsOf(c).apply(driver, &setup)
 	}
-	return driver, setup, err == nil
+	return driver, setup, err
+}
+
+// refusal is why the engine of a group does not do what is asked of it, as far
+// as that is known before it is started.
+func (f *batchFlags) refusal(g campaign.Group) error {
+	driver, setup, err := f.describe(g.Cells[0])
+	if err == nil {
+		err = knownClock(driver, setup.Clock)
+	}
+	if err != nil {
+		return err
+	}
+	setup.MaxBatch, setup.MaxInput, setup.MaxOutput = g.MaxBatch, g.MaxInput, g.MaxOutput
+	return engine.Check(driver, setup)
+}
+
+// refusalOf is the same of one cell of a group.
+func (f *batchFlags) refusalOf(g campaign.Group, c campaign.Cell, find func(string) (*catalog.Model, error)) error {
+	if err := f.refusal(g); err != nil {
+		return err
+	}
+	if model, err := find(c.ModelID); err == nil {
+		if err := fewTokens(c.Engine, model); err != nil {
+			return err
+		}
+	}
+	driver, _, err := f.describe(c)
+	if err != nil {
+		return err
+	}
+	return tooMany(c, driver.Abilities().MaxBatch)
+}
+
+// tooMany is why an engine does not take a cell's sequences at once; most is its
+// bound, 0 for none.
+func tooMany(c campaign.Cell, most int) error {
+	if most == 0 || c.BatchSize <= most {
+		return nil
+	}
+	return fmt.Errorf("%s runs at most %s at once", c.Engine, unit.Plural(most, "sequence"))
 }
 
 // Load starts the engine of a group.
 func (r *batchRunner) Load(ctx context.Context, g campaign.Group) (_ campaign.Engine, fault error) {
 	c := g.Cells[0]
+	if err := r.flags.refusal(g); err != nil {
+		return nil, &campaign.CellError{State: store.Refused, Err: err}
+	}
 	flags := r.flags.engineOf(c)
 	model, err := r.app.engineModel(r.cat, c.ModelID, flags.local())
 	if err != nil {
@@ -198,7 +241,7 @@ func (r *batchRunner) Load(ctx context.Context, g campaign.Group) (_ campaign.En
 			fault = errors.Join(fault, flags.close())
 		}
 	}()
-	if err := settingsOf(c).apply(c.Engine, &setup); err != nil {
+	if err := settingsOf(c).apply(driver, &setup); err != nil {
 		return nil, err
 	}
 	setup.MaxBatch, setup.MaxInput, setup.MaxOutput = g.MaxBatch, g.MaxInput, g.MaxOutput
@@ -255,8 +298,8 @@ type batchEngine struct {
 
 // Run measures a cell, writes its profile and reads it back.
 func (e *batchEngine) Run(ctx context.Context, c campaign.Cell) (campaign.Result, error) {
-	if e.most > 0 && c.BatchSize > e.most {
-		return campaign.Result{}, &campaign.CellError{State: store.Refused, Alive: true, Err: fmt.Errorf("%s runs at most %d sequences at once", c.Engine, e.most)}
+	if err := tooMany(c, e.most); err != nil {
+		return campaign.Result{}, &campaign.CellError{State: store.Refused, Alive: true, Err: err}
 	}
 	task := engine.StepTask{BatchSize: c.BatchSize, InputLen: c.InputLen, OutputLen: c.OutputLen}
 	before := e.before

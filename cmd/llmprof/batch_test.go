@@ -207,7 +207,7 @@ func TestBatchInterrupted(t *testing.T) {
 	if got := cmd.ProcessState.ExitCode(); got != codeInterrupted {
 		t.Errorf("exit code %d, want %d", got, codeInterrupted)
 	}
-	for _, want := range []string{"of 6 cells are done; --resume goes on", "llmprof: interrupted"} {
+	for _, want := range []string{"of 6 cells done; --resume goes on", "llmprof: interrupted"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("stderr does not say %q:\n%s", want, stderr.String())
 		}

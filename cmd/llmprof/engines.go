@@ -178,14 +178,22 @@ func (f *engineFlags) open(ctx context.Context, model modelRef) (engine.Driver, 
 	if err != nil {
 		return fail(err)
 	}
-	if clocks := driver.Abilities().Clocks; f.clock != "" && !slices.Contains(clocks, setup.Clock) {
-		return fail(usage("", "%s cannot be timed with the clock %q: it has %v", driver.Name(), f.clock, clocks))
+	if err := knownClock(driver, setup.Clock); err != nil {
+		return fail(err)
 	}
 	where, err := f.where(ctx, model)
 	if err != nil {
 		return fail(err)
 	}
 	return driver, where, setup, nil
+}
+
+// knownClock refuses a clock that a driver does not have.
+func knownClock(driver engine.Driver, clock profile.Clock) error {
+	if clocks := driver.Abilities().Clocks; clock != "" && !slices.Contains(clocks, clock) {
+		return usage("", "%s cannot be timed with the clock %q: it has %v", driver.Name(), clock, clocks)
+	}
+	return nil
 }
 
 // setup is what the flags ask of an engine.

@@ -15,12 +15,32 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmprof/llmprof/engine"
 	"github.com/llmprof/llmprof/format/memprofile"
 	"github.com/llmprof/llmprof/unit"
 )
 
 // memoryMachine is a machine with devices that hold so many bytes, of which
 // nvidia-smi tells, and with a vllm that plays a script.
+// TestEnginesRefuseGraphs: a driver that cannot be asked for graphs says so both
+// ways, so that none is asked by default.
+func TestEnginesRefuseGraphs(t *testing.T) {
+	for _, choice := range engineChoices() {
+		driver, err := choice.driver(newEngineFlags())
+		if err != nil {
+			t.Fatal(err)
+		}
+		setup := engine.Setup{Model: "m", CUDAGraphs: true}
+		if err := engine.Check(driver, setup); (err == nil) != driver.Abilities().CUDAGraphs {
+			t.Errorf("%s: abilities %+v, and %v", choice.name, driver.Abilities(), err)
+		}
+		setup.CUDAGraphs = false
+		if err := (memorySettings{}).apply(driver, &setup); err != nil || engine.Check(driver, setup) != nil {
+			t.Errorf("%s refuses what is asked by default: %v, %v", choice.name, err, engine.Check(driver, setup))
+		}
+	}
+}
+
 func memoryMachine(t *testing.T, script string, used ...int64) (dir string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {

@@ -160,9 +160,10 @@ type memorySettings struct {
 	trust, eager            bool
 }
 
-// apply fills them in.
-func (m memorySettings) apply(engineName string, s *engine.Setup) error {
+// apply fills them in for a driver.
+func (m memorySettings) apply(driver engine.Driver, s *engine.Setup) error {
 	var err error
+	engineName := driver.Name()
 	switch strings.ToLower(m.dtype) {
 	case "", "auto":
 	case "fp8":
@@ -190,7 +191,7 @@ func (m memorySettings) apply(engineName string, s *engine.Setup) error {
 			s.Args = append(slices.Clone(s.Args), "--kv-cache-dtype", own)
 		}
 	}
-	s.CUDAGraphs = s.CUDAGraphs || !m.eager && s.Device != "cpu"
+	s.CUDAGraphs = s.CUDAGraphs || driver.Abilities().CUDAGraphs && !m.eager && s.Device != "cpu"
 	s.OwnLimits = true
 	if m.trust {
 		if !strings.HasPrefix(engineName, "vllm") && engineName != "torch" && engineName != "sglang" {
@@ -248,13 +249,13 @@ func (a *app) profileMemory(ctx context.Context, ref string, f *profileMemoryFla
 		return err
 	}
 	defer func() { fault = errors.Join(fault, f.close()) }()
-	if err := settings.apply(f.name, &setup); err != nil {
+	if err := settings.apply(driver, &setup); err != nil {
 		return err
 	}
 	task := engine.StepTask{BatchSize: f.batch.values[0], InputLen: f.input.values[0], OutputLen: f.output.values[0]}
 	setup.MaxBatch, setup.MaxInput, setup.MaxOutput = task.BatchSize, task.InputLen, task.OutputLen
 	if most := driver.Abilities().MaxBatch; most > 0 && task.BatchSize > most {
-		return usage("--engine chooses another", "%s runs at most %d sequences at once", driver.Name(), most)
+		return usage("--engine chooses another", "%s runs at most %s at once", driver.Name(), unit.Plural(most, "sequence"))
 	}
 	out := f.document(memoryName(model.name, task, setup.Deploy.BlockSize, time.Now()))
 	if err := f.targets(out); err != nil {
@@ -361,7 +362,7 @@ func memoryFailure(o *memory.Observation) error {
 	if o.Result.Failure == engine.FailureLimits && hint == "" {
 		hint = "the sequences are longer, or more, than the engine and the model admit: shorter --input-len and --output-len, a smaller --batch-size, or a larger --max-model-len"
 	}
-	return &codedError{codeOutside, fmt.Errorf("%d × %d tokens could not be measured: %s", o.Task.BatchSize, o.Task.InputLen, o.Result.Failure), hint}
+	return &codedError{codeOutside, fmt.Errorf("%d × %d tokens could not be measured: %s", o.Task.BatchSize, o.Task.InputLen, failureWords(o.Result.Failure)), hint}
 }
 
 // methodOf names a way to run as profiles do.

@@ -19,6 +19,7 @@ import (
 	"github.com/llmprof/llmprof/measure/serving"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // workloadRun measures cells into a folder.
@@ -87,7 +88,7 @@ func (w *workloadRun) verdict() error {
 	if failed == 0 {
 		return nil
 	}
-	return &incompleteError{fmt.Sprintf("%d of %d cells could not be measured", failed, len(w.document.Results)), "the reasons stand above; --resume tries them again"}
+	return &incompleteError{fmt.Sprintf("%d of %s could not be measured", failed, unit.Plural(len(w.document.Results), "cell")), "the reasons stand above; --resume tries them again"}
 }
 
 // prepare finds what is measured, and where.

@@ -18,6 +18,7 @@ import (
 	"github.com/llmprof/llmprof/format/memprofile"
 	"github.com/llmprof/llmprof/report"
 	"github.com/llmprof/llmprof/store"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // latestRun stands for the newest run in place of an ID.
@@ -329,7 +330,7 @@ func (a *app) compareRuns(ctx context.Context, s *store.Store, idA, idB string, 
 		return nil
 	}
 	if worse := d.Regressions(limit); len(worse) > 0 {
-		return &verdictError{fmt.Sprintf("%d of %d cells are worse by more than %g %%: %s", len(worse), len(d.Pairs), limit, strings.Join(worse, "; "))}
+		return &verdictError{fmt.Sprintf("%d of %s worse by more than %g %%: %s", len(worse), unit.Plural(len(d.Pairs), "cell"), limit, strings.Join(worse, "; "))}
 	}
 	return nil
 }

@@ -67,6 +67,7 @@ func runsStore(t *testing.T) {
 		var cells []campaign.Cell
 		for _, batch := range []int{1, 8, 64} {
 			c := campaign.Defaults()
+			c.DType = "float16"
 			c.ModelID, c.Place, c.InputLen, c.OutputLen, c.BatchSize = "m/a", "local", 512, 128, batch
 			cells = append(cells, c)
 		}
@@ -197,8 +198,8 @@ func TestRunsCompare(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"20260301", "latest", "--fail-on-regression", "5"}, codeNo, "2 of 3 cells are worse by more than 5 %: m/a, 8 × 512 in, 128 out: slower by 10.0 %; m/a, 64 × 512 in, 128 out: oom, and was measured before"},
-		{[]string{"20260301", "latest", "--fail-on-regression", "15"}, codeNo, "1 of 3 cells are worse"},
+		{[]string{"20260301", "latest", "--fail-on-regression", "5"}, codeNo, "2 of 3 cells worse by more than 5 %: m/a, 8 × 512 in, 128 out: slower by 10.0 %; m/a, 64 × 512 in, 128 out: oom, and was measured before"},
+		{[]string{"20260301", "latest", "--fail-on-regression", "15"}, codeNo, "1 of 3 cells worse"},
 		{[]string{"latest", "20260301", "--fail-on-regression", "0"}, 0, ""},
 		{[]string{"20260301", "20260301", "--fail-on-regression", "0"}, 0, ""},
 	} {
@@ -270,6 +271,7 @@ func TestRunsDelete(t *testing.T) {
 // A result that cannot be read costs its own cell only.
 func TestBrokenResult(t *testing.T) {
 	c := campaign.Defaults()
+	c.DType = "float16"
 	c.ModelID, c.Place, c.InputLen, c.OutputLen, c.BatchSize = "m/a", "local", 1, 1, 1
 	spec, err := json.Marshal(c)
 	if err != nil {

@@ -35,20 +35,25 @@ func (bench) Abilities() engine.Abilities {
 	return engine.Abilities{Steps: true, MaxBatch: 1, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
 }
 
+// Check refuses what has no place on the command line, and other clocks.
+func (bench) Check(setup engine.Setup) error {
+	if setup.Clock != "" && setup.Clock != profile.ClockWall {
+		return fmt.Errorf("it times with the clock %s, not %s", profile.ClockWall, setup.Clock)
+	}
+	return refuse(unapplied(setup)...)
+}
+
 // Start runs the shortest test there is, which loads the model and tells build
 // and device.
-func (bench) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+func (b bench) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
 	setup.Log = engine.Concurrent(setup.Log)
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("start %s on %s: "+format, append([]any{program, place}, args...)...)
 	}
-	switch {
-	case setup.Model == "":
+	if setup.Model == "" {
 		return nil, fail("no model is named: want a .gguf file")
-	case setup.Clock != "" && setup.Clock != profile.ClockWall:
-		return nil, fail("it times with the clock %s, not %s", profile.ClockWall, setup.Clock)
 	}
-	if err := refuse(unapplied(setup)...); err != nil {
+	if err := b.Check(setup); err != nil {
 		return nil, fail("%w", err)
 	}
 	s := &benchSession{place: place, setup: setup, program: cmp.Or(setup.Program, program), redactor: engine.NewRedactor(setup.Env...)}

@@ -334,6 +334,9 @@ func (c refusal) check(t *testing.T, driver engine.Driver) {
 	if err == nil || !strings.Contains(err.Error(), "start "+driver.Name()+" on local: "+c.want) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), c.hint) {
 		t.Errorf("%s: error %v, want %q; hint %v, want %q", driver.Name(), err, c.want, hinted, c.hint)
 	}
+	if err := engine.Check(driver, c.setup); err == nil || !strings.Contains(err.Error(), c.want) {
+		t.Errorf("%s: before it starts: %v, want %q", driver.Name(), err, c.want)
+	}
 }
 
 func TestRefused(t *testing.T) {

@@ -30,12 +30,15 @@ func (node) Abilities() engine.Abilities {
 	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall, profile.ClockCPU}}
 }
 
+// Check refuses what the probe is not told.
+func (node) Check(setup engine.Setup) error { return refuse(unspoken(setup)...) }
+
 // Start copies the probe to the place and starts it.
-func (node) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+func (n node) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
 	if setup.Model == "" {
 		return nil, errors.New("start node-llama-cpp: no model is named: want a .gguf file")
 	}
-	if err := refuse(unspoken(setup)...); err != nil {
+	if err := n.Check(setup); err != nil {
 		return nil, fmt.Errorf("start node-llama-cpp on %s: %w", place, err)
 	}
 	setup.Deploy.Engine, setup.Deploy.Device = "llama.cpp", ""

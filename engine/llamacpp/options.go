@@ -35,15 +35,18 @@ func refuse(options ...option) error {
 // common is what neither driver applies; split says how its engine spreads a
 // model over devices.
 func common(setup engine.Setup, split string) []option {
-	const leave = "leave it out"
+	const (
+		leave     = "leave it out"
+		otherFile = "leave it out; llama-quantize makes a file of other formats"
+	)
 	d := setup.Deploy
 	return []option{
 		{d.TensorParallel > 1, fmt.Sprintf("--tensor-parallel-size %d: llama.cpp has no ranks", d.TensorParallel), split},
 		{d.PipelineParallel > 1 || len(d.PipelineLayers) > 0, fmt.Sprintf("--pipeline-parallel-size %d: llama.cpp has no stages of its own processes", max(d.PipelineParallel, len(d.PipelineLayers))), split},
 		{d.DataParallel > 1, fmt.Sprintf("data parallel size %d: llama.cpp runs one replica", d.DataParallel), leave},
 		{d.ExpertParallel > 1, fmt.Sprintf("expert parallel size %d: llama.cpp does not spread experts", d.ExpertParallel), leave},
-		{d.DType != "", fmt.Sprintf("--dtype %s: a GGUF file has formats of its own", d.DType), "convert the model to another file: llama-quantize"},
-		{d.Quantization != "" || d.QuantizeEmbeddings, fmt.Sprintf("quantization %q: a GGUF file has formats of its own", d.Quantization), "convert the model to another file: llama-quantize"},
+		{d.DType != "", fmt.Sprintf("--dtype %s: a GGUF file has formats of its own", d.DType), otherFile},
+		{d.Quantization != "" || d.QuantizeEmbeddings, fmt.Sprintf("quantization %q: a GGUF file has formats of its own", d.Quantization), otherFile},
 		{d.BlockSize != 0, fmt.Sprintf("--block-size %d: llama.cpp's KV cache has no blocks", d.BlockSize), leave},
 		{d.GPUMemoryUtilization != 0, fmt.Sprintf("--gpu-memory-utilization %g: llama.cpp takes the memory that it needs", d.GPUMemoryUtilization), leave},
 		{d.MemFractionStatic != 0, fmt.Sprintf("a static share of memory of %g: llama.cpp takes the memory that it needs", d.MemFractionStatic), leave},

@@ -49,7 +49,7 @@ func (driver) Name() string { return "sglang" }
 
 // Abilities are steps, timed on the host around a device synchronisation.
 func (driver) Abilities() engine.Abilities {
-	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
+	return engine.Abilities{Steps: true, CUDAGraphs: true, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
 }
 
 // packages are what pip is asked for.
@@ -72,10 +72,13 @@ if "sglang" in found and "torch" in found:
 print(json.dumps(found))
 `
 
+// Check refuses what the command line cannot say.
+func (driver) Check(setup engine.Setup) error { return refuse(setup) }
+
 // Start looks for SGLang; its processes start with the tasks.
-func (driver) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+func (d driver) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
 	setup.Log = engine.Concurrent(setup.Log)
-	if err := refuse(setup); err != nil {
+	if err := d.Check(setup); err != nil {
 		return nil, fmt.Errorf("start sglang on %s: %w", place, err)
 	}
 	if setup.NumLayers > 0 {

@@ -68,14 +68,14 @@ func (Driver) Name() string { return Name }
 // Abilities says that steps and layers can be measured, on every clock.
 func (Driver) Abilities() engine.Abilities {
 	return engine.Abilities{
-		Steps: true, Layers: true,
+		Steps: true, Layers: true, CUDAGraphs: true,
 		Clocks: []profile.Clock{profile.ClockWall, profile.ClockDevice, profile.ClockCPU},
 	}
 }
 
 // Start builds the model and runs it once.
-func (Driver) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
-	if err := check(setup); err != nil {
+func (d Driver) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+	if err := d.Check(setup); err != nil {
 		return nil, fmt.Errorf("start torch on %s: %w", place, err)
 	}
 	setup.Deploy.Engine = Name
@@ -136,8 +136,8 @@ func (e *setupError) Error() string { return e.text }
 // Hint names the engine that may.
 func (e *setupError) Hint() string { return "the vllm engine measures deployments of this kind" }
 
-// check refuses what would be measured as something else in silence.
-func check(s engine.Setup) error {
+// Check refuses what would be measured as something else in silence.
+func (Driver) Check(s engine.Setup) error {
 	d := s.Deploy
 	var faults []string
 	for _, size := range []struct {

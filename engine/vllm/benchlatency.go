@@ -35,7 +35,15 @@ func (BenchLatency) Name() string { return "vllm-bench" }
 
 // Abilities are steps by wall clock.
 func (BenchLatency) Abilities() engine.Abilities {
-	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
+	return engine.Abilities{Steps: true, CUDAGraphs: true, Clocks: []profile.Clock{profile.ClockWall}, AnewForTask: true}
+}
+
+// Check refuses what would run as something else, and other clocks.
+func (BenchLatency) Check(setup engine.Setup) error {
+	if setup.Clock != "" && setup.Clock != profile.ClockWall {
+		return fmt.Errorf("start vllm: clock %q: vllm bench latency times by wall clock", setup.Clock)
+	}
+	return unsupported(setup.Deploy)
 }
 
 // Start looks whether the program is there; each task starts it again.
@@ -43,11 +51,8 @@ func (b BenchLatency) Start(ctx context.Context, place engine.Place, setup engin
 	if setup.Model == "" {
 		return nil, &StartError{Reason: "no model is named", Remedy: "name a folder with a config.json or a hub id"}
 	}
-	if err := unsupported(setup.Deploy); err != nil {
+	if err := b.Check(setup); err != nil {
 		return nil, err
-	}
-	if setup.Clock != "" && setup.Clock != profile.ClockWall {
-		return nil, fmt.Errorf("start vllm: clock %q: vllm bench latency times by wall clock", setup.Clock)
 	}
 	setup.Program = program(setup)
 	if setup.StartTimeout <= 0 {

@@ -28,19 +28,25 @@ func (Probe) Name() string { return "vllm-probe" }
 
 // Abilities are steps by wall clock or CPU time.
 func (Probe) Abilities() engine.Abilities {
-	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall, profile.ClockCPU}}
+	return engine.Abilities{Steps: true, CUDAGraphs: true, Clocks: []profile.Clock{profile.ClockWall, profile.ClockCPU}}
+}
+
+// Check refuses what would run as something else, and clocks that the process
+// does not have.
+func (Probe) Check(setup engine.Setup) error {
+	if setup.Clock == profile.ClockDevice {
+		return fmt.Errorf("start vllm-probe: clock %q: steps are timed by wall clock or CPU time", setup.Clock)
+	}
+	return unsupported(setup.Deploy)
 }
 
 // Start copies the probe to the place and starts it.
-func (Probe) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
+func (p Probe) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
 	if setup.Model == "" {
 		return nil, &StartError{Reason: "no model is named", Remedy: "name a folder with a config.json or a hub id"}
 	}
-	if err := unsupported(setup.Deploy); err != nil {
+	if err := p.Check(setup); err != nil {
 		return nil, err
-	}
-	if setup.Clock == profile.ClockDevice {
-		return nil, fmt.Errorf("start vllm-probe: clock %q: steps are timed by wall clock or CPU time", setup.Clock)
 	}
 	dir, remove, err := place.TempDir(ctx)
 	if err != nil {

@@ -42,7 +42,7 @@ func (*Server) Name() string { return "vllm" }
 
 // Abilities are steps on the engine's wall clock.
 func (*Server) Abilities() engine.Abilities {
-	return engine.Abilities{Steps: true, Clocks: []profile.Clock{profile.ClockWall}}
+	return engine.Abilities{Steps: true, CUDAGraphs: true, Clocks: []profile.Clock{profile.ClockWall}}
 }
 
 // Waiting times of the driver.
@@ -56,15 +56,24 @@ const (
 	logLag = 10 * time.Second
 )
 
+// Check refuses what would run as something else; of a server that runs, all
+// that it has decided already.
+func (s *Server) Check(setup engine.Setup) error {
+	if setup.Clock != "" && setup.Clock != profile.ClockWall {
+		return fmt.Errorf("start vllm: clock %q: a server's steps are timed by its own wall clock", setup.Clock)
+	}
+	if s.URL != "" {
+		return decided(setup)
+	}
+	if n := setup.Deploy.DataParallel; n > 1 {
+		return &StartError{Reason: fmt.Sprintf("%d data-parallel engines: the steps of one engine at a time can be read", n), Remedy: "measure one replica: data_parallel_size 1"}
+	}
+	return unsupported(setup.Deploy)
+}
+
 // Start starts a server, or attaches to one.
 func (s *Server) Start(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
-	if setup.Clock != "" && setup.Clock != profile.ClockWall {
-		return nil, fmt.Errorf("start vllm: clock %q: a server's steps are timed by its own wall clock", setup.Clock)
-	}
-	if n := setup.Deploy.DataParallel; n > 1 && s.URL == "" {
-		return nil, &StartError{Reason: fmt.Sprintf("%d data-parallel engines: the steps of one engine at a time can be read", n), Remedy: "measure one replica: data_parallel_size 1"}
-	}
-	if err := unsupported(setup.Deploy); err != nil && s.URL == "" {
+	if err := s.Check(setup); err != nil {
 		return nil, err
 	}
 	if setup.StartTimeout <= 0 {
@@ -267,9 +276,6 @@ func (s *session) verify(ctx context.Context, said served) error {
 
 // attach takes a server that runs.
 func (s *Server) attach(ctx context.Context, place engine.Place, setup engine.Setup) (engine.Session, error) {
-	if err := decided(setup); err != nil {
-		return nil, err
-	}
 	if s.OpenLog == nil {
 		return nil, &StartError{
 			Reason: "no log of the server at " + s.URL + " was given",

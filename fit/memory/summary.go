@@ -45,12 +45,16 @@ type Bias struct {
 	Ratio float64
 }
 
-// Direction names the sign: "overestimates", "underestimates" or "even".
+// even bounds a mean error that is called none, in percent: it is shown as 0.0.
+const even = 0.05
+
+// Direction names the sign: "overestimates", "underestimates", or "even" where
+// there is none to be seen.
 func (b Bias) Direction() string {
 	switch {
-	case b.Mean < 0:
+	case b.Mean <= -even:
 		return "overestimates"
-	case b.Mean > 0:
+	case b.Mean >= even:
 		return "underestimates"
 	}
 	return "even"

@@ -73,6 +73,24 @@ func TestBiasNamesItsSign(t *testing.T) {
 	}
 }
 
+func TestDirection(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		mean float64
+		want string
+	}{
+		{"none", 0, "even"},
+		{"too little to be shown", 0.049, "even"},
+		{"too little to be shown, below", -0.049, "even"},
+		{"as little as is shown", 0.06, "underestimates"},
+		{"as little as is shown, below", -0.06, "overestimates"},
+	} {
+		if got := (memory.Bias{Mean: c.mean}).Direction(); got != c.want {
+			t.Errorf("%s: %g %% is called %s, want %s", c.why, c.mean, got, c.want)
+		}
+	}
+}
+
 func TestGroups(t *testing.T) {
 	var runs []memory.Measured
 	for _, billions := range []float64{7, 9.99, 10, 20, 40, 80, 700, 0} {

@@ -10,6 +10,7 @@ import (
 	"github.com/llmprof/llmprof/catalog"
 	"github.com/llmprof/llmprof/deploy"
 	"github.com/llmprof/llmprof/format/memprofile"
+	"github.com/llmprof/llmprof/gpu"
 	"github.com/llmprof/llmprof/stat"
 	"github.com/llmprof/llmprof/unit"
 )
@@ -164,6 +165,9 @@ func (o *Observation) warnings(architecture error) []string {
 	}
 	if o.Source == "" {
 		out = append(out, "memory was not sampled")
+	}
+	if o.Source == gpu.RecordedName {
+		out = append(out, "memory was played from a recording and not read: baseline, post-warm-up and peak are what it showed at the moments of this engine, which were not its own")
 	}
 	if o.unheard(o.end) {
 		out = append(out, "the sampler ended before the engine did: the peak is not known")
