@@ -112,6 +112,15 @@ func Count(n float64) string {
 	}
 }
 
+// Plural prints how many there are of what a regular noun names: "1 cell",
+// "4 cells".
+func Plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}
+
 func si(v float64, name string) string {
 	abs := math.Abs(v)
 	for _, step := range []struct {

@@ -120,6 +120,14 @@ func TestParseEngineCount(t *testing.T) {
 	}
 }
 
+func TestPlural(t *testing.T) {
+	for n, want := range map[int]string{0: "0 cells", 1: "1 cell", 2: "2 cells", -1: "-1 cells"} {
+		if got := unit.Plural(n, "cell"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"4k", "25.6k", "8K", ".T", "1e309", "-0", "0x1p-2", "80GiB", "∞B", "1_000"} {
 		f.Add(s)
