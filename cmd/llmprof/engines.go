@@ -22,6 +22,7 @@ import (
 	"github.com/llmprof/llmprof/engine/torch"
 	"github.com/llmprof/llmprof/engine/vllm"
 	"github.com/llmprof/llmprof/profile"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // engineChoice is one value of --engine.
@@ -179,7 +180,7 @@ func (f *engineFlags) open(ctx context.Context, model modelRef) (engine.Driver, 
 		return fail(err)
 	}
 	if clocks := driver.Abilities().Clocks; f.clock != "" && !slices.Contains(clocks, setup.Clock) {
-		return fail(usage("", "%s cannot be timed with the clock %q: it has %v", driver.Name(), f.clock, clocks))
+		return fail(usage("", "%s cannot be timed with the clock %q: it has %s", driver.Name(), f.clock, unit.List(clocks)))
 	}
 	where, err := f.where(ctx, model)
 	if err != nil {
