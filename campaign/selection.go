@@ -59,7 +59,7 @@ func Select(expr string) (Filter, error) {
 				return bad("%s=%s: want a number", key, settings.Clip(value))
 			}
 			if key == "state" && !slices.ContainsFunc(store.States(), func(s store.State) bool { return matches(value, string(s)) }) {
-				return bad("no state is called %q: want one of %v", settings.Clip(value), store.States())
+				return bad("no state is called %q: want one of %s", settings.Clip(value), unit.List(store.States()))
 			}
 			t.values = append(t.values, value)
 		}

@@ -64,7 +64,7 @@ func TestSelect(t *testing.T) {
 		"tp=-1":             "tp=-1: want a number",
 		"batch=":            "batch has an empty value",
 		"batch=1||2":        "batch has an empty value",
-		"state=dead":        `no state is called "dead"`,
+		"state=dead":        `no state is called "dead": want one of pending, `,
 		"model=a,,batch=12": "not of the form",
 	} {
 		_, err := campaign.Select(expr)

@@ -80,8 +80,11 @@ func ParseJSON(file string, text []byte, limits Limits) ([]Node, error) {
 		}
 		v := new(value)
 		if err := p.value(v, 0); err != nil {
-			place := position(text, p.at)
-			return nodes, &Error{File: file, Place: place, Truncated: errors.Is(err, errEnd), Err: err}
+			cut, at := errors.Is(err, errEnd), p.at
+			if cut {
+				at = len(bytes.TrimRight(text, " \t\r\n")) // the last line that holds something
+			}
+			return nodes, &Error{File: file, Place: position(text, at), Truncated: cut, Err: err}
 		}
 		nodes = append(nodes, Node{doc: doc, v: v, line: line})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/load"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // ServedDocument is the JSON of two served loads side by side.
@@ -99,7 +100,7 @@ func ParseBounds(text string) ([]ServedBound, error) {
 		}
 		b := ServedBound{Metric: load.Metric(name), Percent: percent}
 		if !slices.Contains(comparedMetrics(), b.Metric) {
-			return nil, fmt.Errorf("bound %q: want one of the metrics %v", part, comparedMetrics())
+			return nil, fmt.Errorf("bound %q: want one of the metrics %s", part, unit.List(comparedMetrics()))
 		}
 		if slices.ContainsFunc(all, func(o ServedBound) bool { return o.Metric == b.Metric }) {
 			return nil, fmt.Errorf("bound %q: %s has one already", part, name)

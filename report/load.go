@@ -220,7 +220,7 @@ func LoadTables(d LoadDocument) []Table {
 		t.pair("gaps", fmt.Sprintf("coefficient of variation %.3f", *d.GapCV))
 	}
 	if d.Prefix.Requests > 0 || d.Prefix.Reusable > 0 {
-		t.pair("shared prefixes", fmt.Sprintf("%d requests; %d input tokens (%s) were seen before", d.Prefix.Requests, d.Prefix.Reusable, percent(float64(d.Prefix.Reusable), float64(d.Input.Total))))
+		t.pair("shared prefixes", fmt.Sprintf("%s; %d input tokens (%s) were seen before", unit.Plural(d.Prefix.Requests, "request"), d.Prefix.Reusable, percent(float64(d.Prefix.Reusable), float64(d.Input.Total))))
 	}
 	if s := d.Sessions; s != nil {
 		text := fmt.Sprintf("%d of %.2f turns in the mean, %d at most", s.Count, s.MeanTurns, s.MaxTurns)
@@ -230,7 +230,7 @@ func LoadTables(d LoadDocument) []Table {
 		t.pair("sessions", text)
 	}
 	if d.Timeouts > 0 {
-		t.pair("timeouts", fmt.Sprintf("%d requests", d.Timeouts))
+		t.pair("timeouts", unit.Plural(d.Timeouts, "request"))
 	}
 	for _, f := range d.Files {
 		t.pair("written", f)

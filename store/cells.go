@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 // State is how far a cell has come.
@@ -247,7 +249,7 @@ func (s *Store) Reset(ctx context.Context, runID string, states ...State) (int, 
 	for _, state := range states {
 		switch {
 		case !slices.Contains(States(), state):
-			return 0, fmt.Errorf("%s: state %q: not one of %q", doing, state, States())
+			return 0, fmt.Errorf("%s: state %q: not one of %s", doing, state, unit.List(States()))
 		case state == Done:
 			return 0, fmt.Errorf("%s: %w", doing, errors.New("a cell that is done stays done"))
 		case state == Running:

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 // moment is a time as it stands in the database: UTC text that sorts by time,
@@ -99,7 +101,7 @@ func checkCell(c Cell) error {
 	}
 	switch {
 	case c.State != "" && !slices.Contains(States(), c.State):
-		faults = append(faults, fmt.Errorf("state %q: not one of %q", c.State, States()))
+		faults = append(faults, fmt.Errorf("state %q: not one of %s", c.State, unit.List(States())))
 	case c.State == Running:
 		faults = append(faults, errors.New("state running: a cell gets there by Begin only"))
 	}

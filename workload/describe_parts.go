@@ -44,7 +44,7 @@ func readArrivals(v settings.Value, count int) Arrivals {
 	i := slices.Index(names, name)
 	if i < 0 {
 		if name != "" {
-			f.Get("pattern").Fault("nearest known: "+settings.Nearest(name, names), "unknown pattern %q: want one of %v", name, names)
+			f.Get("pattern").Fault("nearest known: "+settings.Nearest(name, names), "unknown pattern %q: want one of %s", name, unit.List(names))
 		}
 		return nil
 	}

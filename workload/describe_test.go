@@ -157,7 +157,7 @@ func TestReadSpecFaults(t *testing.T) {
 		{"no end", arrivals + lengths, "has no end: want a count or a duration"},
 		{"nothing", "seed: 1\n", "arrivals: want a pattern, got nothing"},
 		{"no lengths", "count: 1\n" + arrivals, "lengths: want the lengths"},
-		{"an unknown pattern", "count: 1\narrivals: {pattern: posson, rate: 1}\n" + lengths, `x.yaml:2:21: pattern: unknown pattern "posson"`},
+		{"an unknown pattern", "count: 1\narrivals: {pattern: posson, rate: 1}\n" + lengths, `x.yaml:2:21: pattern: unknown pattern "posson": want one of poisson, `},
 		{"a key of another pattern", "count: 1\narrivals: {pattern: poisson, rate: 4, shape: 1}\n" + lengths, "shape: the pattern poisson has none"},
 		{"a rate of 0", "count: 1\narrivals: {pattern: poisson, rate: 0}\n" + lengths, "arrivals: poisson arrivals: rate 0/s"},
 		{"a broken length", "count: 1\n" + arrivals + "lengths: {input: normal:1, output: 1}\n", "1 numbers after normal"},

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 // Length is a distribution of lengths.
@@ -197,7 +199,7 @@ func (e Empirical) Pairs(r *rand.Rand) iter.Seq[Pair] {
 func (e Empirical) Validate() error { return checkRows(e.Rows) }
 
 // String is such as "drawn from 400 requests".
-func (e Empirical) String() string { return fmt.Sprintf("drawn from %d requests", len(e.Rows)) }
+func (e Empirical) String() string { return "drawn from " + unit.Plural(len(e.Rows), "request") }
 
 // InOrder takes recorded requests one after the other and ends with them.
 type InOrder struct {
@@ -219,7 +221,7 @@ func (o InOrder) Pairs(*rand.Rand) iter.Seq[Pair] {
 func (o InOrder) Validate() error { return checkRows(o.Rows) }
 
 // String is such as "400 requests in order".
-func (o InOrder) String() string { return fmt.Sprintf("%d requests in order", len(o.Rows)) }
+func (o InOrder) String() string { return unit.Plural(len(o.Rows), "request") + " in order" }
 
 func checkRows(rows []Pair) error {
 	if len(rows) == 0 {

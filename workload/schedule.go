@@ -208,7 +208,7 @@ func Replay(requests []Request, how Replaying) (*Schedule, error) {
 	s := &Schedule{
 		Seed:     how.Seed,
 		Pattern:  fmt.Sprintf("replay, speed %g", speed),
-		Spec:     fmt.Sprintf("%d requests of %s, speed %g; seed %d", len(requests), how.Name, speed, how.Seed),
+		Spec:     fmt.Sprintf("%s of %s, speed %g; seed %d", unit.Plural(len(requests), "request"), how.Name, speed, how.Seed),
 		Requests: make([]Request, len(requests)),
 	}
 	if s.Classes = how.Classes; len(s.Classes) == 0 {

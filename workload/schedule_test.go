@@ -176,6 +176,9 @@ func TestReplay(t *testing.T) {
 	if workload.Shared(q[0], q[1]) != 64 || workload.Shared(q[1], q[2]) != 90 {
 		t.Errorf("shared %d and %d tokens, want 64 and 90", workload.Shared(q[0], q[1]), workload.Shared(q[1], q[2]))
 	}
+	if one, err := workload.Replay(recorded, workload.Replaying{Limit: 1, Name: "log"}); err != nil || one.Spec != "1 request of log, speed 1; seed 0" {
+		t.Errorf("one request: %+v, %v", one, err)
+	}
 	other, err := workload.Replay(recorded, workload.Replaying{Seed: 6, Limit: 2})
 	if err != nil || len(other.Requests) != 2 {
 		t.Fatalf("%+v, %v", other, err)

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 var (
@@ -158,7 +160,7 @@ func (d Recorded) Validate() error {
 }
 
 // String is such as "drawn from 400 lengths".
-func (d Recorded) String() string { return fmt.Sprintf("drawn from %d lengths", len(d.Values)) }
+func (d Recorded) String() string { return "drawn from " + unit.Plural(len(d.Values), "length") }
 
 // pick finds the place of a draw among running sums of weights.
 func pick(sums []float64, share float64) int {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 // Metric names what is measured of a request or a chunk.
@@ -55,7 +57,7 @@ func (s SLO) String() string {
 func (s SLO) Validate() error {
 	switch {
 	case !slices.Contains(Promised(), s.Metric):
-		return fmt.Errorf("limit %v: want one of the metrics %v", s, Promised())
+		return fmt.Errorf("limit %v: want one of the metrics %s", s, unit.List(Promised()))
 	case !(s.Quantile >= 0 && s.Quantile < 1):
 		return fmt.Errorf("limit %v: want a quantile above p0 and below p100", s)
 	case s.Quantile == 0 && (s.Metric == ITL || s.Metric == ICL):
@@ -89,7 +91,7 @@ func parseSLO(part string) (SLO, error) {
 	}
 	s := SLO{Metric: Metric(found[1])}
 	if !slices.Contains(Promised(), s.Metric) {
-		return SLO{}, fmt.Errorf("limit %q: want one of the metrics %v", part, Promised())
+		return SLO{}, fmt.Errorf("limit %q: want one of the metrics %s", part, unit.List(Promised()))
 	}
 	if found[2] != "" {
 		share, err := strconv.ParseFloat(found[2], 64)

@@ -22,6 +22,7 @@ import (
 	"github.com/llmprof/llmprof/engine/torch"
 	"github.com/llmprof/llmprof/engine/vllm"
 	"github.com/llmprof/llmprof/profile"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // engineChoice is one value of --engine.
@@ -191,7 +192,7 @@ func (f *engineFlags) open(ctx context.Context, model modelRef) (engine.Driver, 
 // knownClock refuses a clock that a driver does not have.
 func knownClock(driver engine.Driver, clock profile.Clock) error {
 	if clocks := driver.Abilities().Clocks; clock != "" && !slices.Contains(clocks, clock) {
-		return usage("", "%s cannot be timed with the clock %q: it has %v", driver.Name(), clock, clocks)
+		return usage("", "%s cannot be timed with the clock %q: it has %s", driver.Name(), clock, unit.List(clocks))
 	}
 	return nil
 }

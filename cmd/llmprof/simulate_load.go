@@ -269,17 +269,16 @@ func (s *simulated) withoutEffect(r *fleet.Result) {
 // refused warns of requests that the engine does not take, and names what the
 // first of them is too long for.
 func (s *simulated) refused(r *fleet.Result) []string {
-	first, n := 0, 0
-	for i := range r.Records {
-		if r.Records[i].Outcome != fleet.Unservable {
-			continue
-		}
-		if n++; n == 1 {
-			first = i
-		}
-	}
-	if n == 0 {
+	refused := func(q fleet.Record) bool { return q.Outcome == fleet.Unservable }
+	first := slices.IndexFunc(r.Records, refused)
+	if first < 0 {
 		return nil
+	}
+	n := 0
+	for _, q := range r.Records {
+		if refused(q) {
+			n++
+		}
 	}
 	name, most := s.longest()
 	return []string{fmt.Sprintf("%d of %d requests are refused, the first of them request %d with a prompt of %d tokens: it leaves no room for a token within %s, %d",
@@ -292,8 +291,8 @@ func (s *simulated) longest() (setting string, tokens int64) {
 	if s.replica.VLLM != nil {
 		return "max_model_len", int64(s.replica.VLLM.MaxModelLen)
 	}
-	if context := int64(s.deploy.MaxModelLen); context <= s.kv.Tokens {
-		return "context_length", context
+	if n := int64(s.deploy.MaxModelLen); n <= s.kv.Tokens {
+		return "context_length", n
 	}
 	return "max_total_num_tokens", s.kv.Tokens
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/llmprof/llmprof/fit"
 	"github.com/llmprof/llmprof/profile"
 	"github.com/llmprof/llmprof/report"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // defaultPredictorFile is where the forward-time predictor keeps its models.
@@ -256,7 +257,7 @@ func (a *app) openPredictor(name, config string) (*fit.Predictor, string, error)
 	if config == "" {
 		known := predictors.Configs()
 		if len(known) != 1 {
-			return nil, "", usage(fmt.Sprintf("available: %v", known), "%s holds %d predictors: name one", name, len(known))
+			return nil, "", usage("available: "+unit.List(known), "%s holds %d predictors: name one", name, len(known))
 		}
 		config = known[0]
 	}

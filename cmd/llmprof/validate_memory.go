@@ -105,7 +105,7 @@ func (f *validateMemoryFlags) register(cmd *cobra.Command) {
 	flags.Var(&f.batchedTokens, "max-num-batched-tokens", "most tokens of one step of the engine, for ours, where the profile does not say")
 	flags.Var(&f.sequences, "max-num-seqs", "most sequences of one step of the engine, for ours, where the profile does not say")
 	flags.BoolVar(&f.compat, "compat", false, "take computed parts and the whole peak as measured, as LLM Sizer does")
-	flags.StringVar(&f.scheme, "scheme", string(memory.Guide), fmt.Sprintf("bounds of the quality classes: one of %v", memory.Schemes()))
+	flags.StringVar(&f.scheme, "scheme", string(memory.Guide), "bounds of the quality classes: one of "+unit.List(memory.Schemes()))
 	flags.StringVar(&f.failOn, "fail-on", "", "exit with 1 if a total is in this quality `class` or a worse one")
 	flags.Float64Var(&f.threshold, "threshold", 0, "list only totals that are off by more than so many percent")
 	flags.BoolVar(&f.detailed, "detailed", false, "show every size that was compared, and what was assumed")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/llmprof/llmprof/catalog"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // Version selects a calculator.
@@ -32,7 +33,7 @@ func ParseVersion(s string) (Version, error) {
 			return v, nil
 		}
 	}
-	return "", fmt.Errorf("llm-sizer version %q: want one of %v", s, Versions())
+	return "", fmt.Errorf("llm-sizer version %q: want one of %s", s, unit.List(Versions()))
 }
 
 // PerGPU reports whether the sizes are those of one GPU, as the scripts'; the
@@ -118,7 +119,7 @@ func (f *faults) format(what string, t catalog.DType, known ...catalog.DType) {
 			return
 		}
 	}
-	*f = append(*f, fmt.Errorf("%s in %s: the calculator knows %v", what, t, known))
+	*f = append(*f, fmt.Errorf("%s in %s: the calculator knows %s", what, t, unit.List(known)))
 }
 
 // Validate reports all that makes the input unusable.

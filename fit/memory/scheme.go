@@ -3,6 +3,8 @@ package memory
 import (
 	"fmt"
 	"math"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 // Scheme selects the words for how good a calculation is, and which of the
@@ -36,7 +38,7 @@ func ParseScheme(s string) (Scheme, error) {
 			return known, nil
 		}
 	}
-	return "", fmt.Errorf("quality scheme %q: want one of %v", s, Schemes())
+	return "", fmt.Errorf("quality scheme %q: want one of %s", s, unit.List(Schemes()))
 }
 
 // OfMeasured reports whether the scheme goes by percent of the measured size

@@ -176,6 +176,7 @@ type collector struct {
 	blocksWarned bool
 	last         unit.Seconds // the latest time so far, by which rows are in order
 	back         int          // rows that are due before an earlier one
+	furthest     unit.Seconds // by how much the one that goes back most
 	sent, waits  bool         // some requests have times other than those, or none
 	turns        map[string]int
 	unknown      map[string]bool // keys that were warned of
@@ -205,6 +206,7 @@ func (c *collector) add(q workload.Request, due unit.Seconds, place placer) erro
 			return place("is due at %v, %v before an earlier row: want the rows in the order of their times", due, c.last-due)
 		default:
 			c.back++
+			c.furthest = max(c.furthest, c.last-due)
 		}
 	}
 	c.rows++
@@ -250,7 +252,7 @@ func (c *collector) finish() (*Trace, error) {
 	t := &c.trace
 	for _, reason := range c.reasons {
 		s := c.skipped[reason]
-		c.warn(fmt.Errorf("%w: %d such rows left out", s.first, s.count))
+		c.warn(fmt.Errorf("%w: %s left out", s.first, unit.Plural(s.count, "such row")))
 	}
 	if len(t.Requests) == 0 {
 		return nil, &format.Error{File: t.Name, Err: errors.New("holds no usable request")}
@@ -264,7 +266,7 @@ func (c *collector) finish() (*Trace, error) {
 		if c.waits {
 			return nil, &format.Error{File: t.Name, Err: errors.New("some rows are due before an earlier one, and some turns have no time")}
 		}
-		c.warn(fmt.Errorf("%s: %d rows are due up to %v before an earlier one: put in order", t.Name, c.back, jitter))
+		c.warn(fmt.Errorf("%s: %s due up to %v before an earlier one: put in order", t.Name, unit.Plural(c.back, "row"), c.furthest))
 	}
 	if c.sent || c.back > 0 || t.Kind == VLLM { // rows in the order of schedules and of results
 		slices.SortStableFunc(t.Requests, func(a, b workload.Request) int { return cmp.Compare(a.At, b.At) })

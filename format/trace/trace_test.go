@@ -51,7 +51,7 @@ func TestRead(t *testing.T) {
 		{
 			file: "azure-2023.csv", why: "dates count from the first row; a row without generated tokens is left out", kind: trace.Azure,
 			want:     []want{{0, 374, 44, 0, "", 0}, {4.314579, 396, 109, 0, "", 0}, {5.483469, 91, 16, 0, "", 0}},
-			warnings: []string{"azure-2023.csv: line 4: no output tokens, as of a failed request: 1 such rows left out"},
+			warnings: []string{"azure-2023.csv: line 4: no output tokens, as of a failed request: 1 such row left out"},
 		},
 		{
 			file: "azure-2024.csv", why: "dates may have an offset", kind: trace.Azure,
@@ -77,7 +77,7 @@ func TestRead(t *testing.T) {
 		{
 			file: "sharegpt.json", why: "characters, not bytes, make the estimate", kind: trace.ShareGPT, untimed: true, estimated: true,
 			want:     []want{{0, 6, 6, 0, "", 0}},
-			warnings: []string{"estimated at 4 characters a token", "[1]: fewer than two texts: 1 such rows left out"},
+			warnings: []string{"estimated at 4 characters a token", "[1]: fewer than two texts: 1 such row left out"},
 		},
 		{
 			file: "own.csv", why: "empty cells are absent", kind: trace.OwnCSV,
@@ -215,6 +215,7 @@ func TestReadFaults(t *testing.T) {
 		{"JSON: a comma is missing in a row of two lines", `{"at_s":0,"input":5,"output":1}` + "\n" + `{"at_s":0` + "\n" + `"input":5}`, `x: line 3, column 1: want a comma or '}', got '"'`},
 		{"JSON: a row that is no object", `{"at_s":0,"input":5,"output":1}` + "\n7", "x: line 2: want an object"},
 		{"JSON: cut off", `{"at_s":0,"input":5,"output":1}` + "\n{", "ends in the middle"},
+		{"JSON: cut off before the end of its last line", `{"at_s":0,"input":5,"output":1}` + "\n{\n", "line 2, column 2: the text ends in the middle"},
 		{"blocks that are none", `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":7}`, "x: line 1.hash_ids: want a list"},
 		{"a block without a number", `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":["q"]}`, "x: line 1.hash_ids[0]: want a number"},
 		{"a time missing after the first", `{"timestamp":0,"input_length":5,"output_length":1}` + "\n" + `{"input_length":5,"output_length":1}`, "x: line 2.timestamp: want a number, got nothing"},
@@ -251,6 +252,8 @@ func TestReadDoubts(t *testing.T) {
 		{"nothing to doubt", `{"id":"a","at_s":0,"input":5,"output":1,"model":"m"}`, nil},
 		{"a misspelt key, named once", row + "\n" + strings.Replace(row, `"a"`, `"b"`, 1), []string{`x: line 1: "sesion" is no key of a row and is passed over: nearest known is "session"`}},
 		{"an id twice", `{"id":"a","at_s":0,"input":5,"output":1}` + "\n" + `{"id":"a","at_s":0,"input":5,"output":1}`, []string{`x: line 2: id "a" stands in an earlier row too`}},
+		{"rows that go back a little: by how much in truth", `{"at_s":0.5,"input":5,"output":1}` + "\n" + `{"at_s":0.4,"input":5,"output":1}`, []string{`x: 1 row due up to 100.00 ms before an earlier one: put in order`}},
+		{"the one that goes back most", "at_s,input,output\n1,5,1\n0.7,5,1\n0.9,5,1\n", []string{`x: 2 rows due up to 300.0 ms before an earlier one: put in order`}},
 		{"an id three times", "id,at_s,input,output\na,0,5,1\na,0,5,1\na,0,5,1\n", []string{`x: line 3: id "a" stands in an earlier row too: 2 such rows`}},
 	} {
 		t.Run(test.why, func(t *testing.T) {

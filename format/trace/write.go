@@ -27,7 +27,7 @@ func Writable() []Kind { return []Kind{OwnJSONL, OwnCSV, Mooncake, Azure} }
 // in JSON Lines of our own.
 func Write(w io.Writer, kind Kind, s *workload.Schedule) (lost []string, err error) {
 	if !slices.Contains(Writable(), kind) {
-		return nil, fmt.Errorf("write a trace: want one of %v, got %q", Writable(), kind)
+		return nil, fmt.Errorf("write a trace: want one of %s, got %q", unit.List(Writable()), kind)
 	}
 	for i := range s.Requests {
 		q := &s.Requests[i]

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/llmprof/llmprof/unit"
 )
 
 // MaxCount bounds every count of a configuration or a request.
@@ -156,7 +158,7 @@ func (c Config) lacking(fault func(format string, args ...any)) {
 	}
 	switch {
 	case int(c.Policy) >= len(policyNames()):
-		fault("%s: want one of %v", c.Policy, policyNames())
+		fault("%s: want one of %s", c.Policy, unit.List(policyNames()))
 	case c.Priority && c.Policy != FCFS && c.Policy != LOF:
 		fault("policy %s: with priorities only fcfs and lof", c.Policy)
 	case c.Policy == ShortestPrefill && c.NoPrefixCache:

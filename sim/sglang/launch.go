@@ -172,7 +172,7 @@ func (l *launch) policy() error {
 	default:
 		at := slices.Index(policyNames(), name)
 		if at < 0 {
-			return fmt.Errorf("schedule_policy %q: want priority or one of %v", name, policyNames())
+			return fmt.Errorf("schedule_policy %q: want priority or one of %s", name, unit.List(policyNames()))
 		}
 		out.Policy = Policy(at)
 	}

@@ -141,7 +141,7 @@ func TestLaunchRefuses(t *testing.T) {
 	}
 	a = launchAsk(t, "Llama-3.1-8B", "h100-sxm-80gb")
 	a.Config.SchedulingPolicy = "largest"
-	if _, err := sglang.Launch(a); err == nil || !strings.Contains(err.Error(), `schedule_policy "largest"`) {
+	if _, err := sglang.Launch(a); err == nil || !strings.Contains(err.Error(), `schedule_policy "largest": want priority or one of fcfs, lpm, `) {
 		t.Errorf("no such policy: %v", err)
 	}
 	a.Config = deploy.Config{EngineVersion: "0.5.11"}
