@@ -150,7 +150,7 @@ func TestInterruptedProfile(t *testing.T) {
 	cmd := exec.Command(filepath.Join(dir, "llmprof"), "profile", "step", "m/m", "--engine", "probe", "--program", filepath.Join(dir, "fakeprobe"),
 		"--grid", "1..8x16..1024", "--output-len", "3", "-o", "x.llmprof")
 	cmd.Dir, cmd.Stderr = dir, &stderr
-	cmd.Env = append(os.Environ(), "FAKE_PROBE_SCRIPT=hang:b8i1024", "XDG_CONFIG_HOME="+filepath.Join(dir, "config"))
+	cmd.Env = append(os.Environ(), "FAKE_PROBE_SCRIPT=hang:b4i1024", "XDG_CONFIG_HOME="+filepath.Join(dir, "config"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
