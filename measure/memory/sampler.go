@@ -270,13 +270,16 @@ func missing(err error) error {
 // read, and several times.
 type output struct {
 	process engine.Process
+	reading sync.Mutex // one reads at a time: a caller, or Close the rest
 	once    sync.Once
 	err     error // how the process ended
 }
 
 // Read ends with the program's failure where it failed.
 func (o *output) Read(p []byte) (int, error) {
+	o.reading.Lock()
 	n, err := o.process.Stdout().Read(p)
+	o.reading.Unlock()
 	if errors.Is(err, io.EOF) {
 		if wait := o.wait(); wait != nil {
 			return n, missing(wait)
@@ -293,8 +296,10 @@ func (o *output) wait() error {
 
 // Close ends the program.
 func (o *output) Close() error {
-	err := o.process.Stop(time.Second)
+	err := o.process.Stop(time.Second) // which ends what a Read waits for
+	o.reading.Lock()
 	_, _ = io.Copy(io.Discard, o.process.Stdout()) // so that it can end
-	_ = o.wait()                                   // it was stopped
+	o.reading.Unlock()
+	_ = o.wait() // it was stopped
 	return err
 }
