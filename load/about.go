@@ -105,13 +105,17 @@ func About(ctx context.Context, t Target) (Facts, error) {
 	if t.Engine != "" {
 		f.Engine = t.Engine
 	}
-	if path, key := versionAt(f.Engine); path != "" {
-		if text, err := ask(path); err == nil {
-			f.Version = versionIn(text, key)
-			if f.Engine == SGLang {
-				f.sglang(text)
-			}
+	paths, key := versionAt(f.Engine)
+	for _, path := range paths {
+		text, err := ask(path)
+		if err != nil {
+			continue
 		}
+		f.Version = versionIn(text, key)
+		if f.Engine == SGLang {
+			f.sglang(text)
+		}
+		break
 	}
 	return f, nil
 }
@@ -141,20 +145,21 @@ func get(ctx context.Context, client *http.Client, header http.Header, address s
 	return text, nil
 }
 
-// versionAt is where an engine tells its release, and under which key; empty for
-// one that does not.
-func versionAt(e Engine) (path, key string) {
+// versionAt is where an engine tells its release, newest spelling first, and
+// under which key; no paths for one that does not. SGLang's /server_info was
+// /get_server_info until 2026 (sgl-project/sglang pull request 21463).
+func versionAt(e Engine) (paths []string, key string) {
 	switch e {
 	case VLLM:
-		return "/version", "version"
+		return []string{"/version"}, "version"
 	case SGLang:
-		return "/get_server_info", "version"
+		return []string{"/server_info", "/get_server_info"}, "version"
 	case LlamaCpp:
-		return "/props", "build_info"
+		return []string{"/props"}, "build_info"
 	case Ollama:
-		return "/api/version", "version"
+		return []string{"/api/version"}, "version"
 	}
-	return "", ""
+	return nil, ""
 }
 
 // versionIn is the text under a key; empty where there is none, or none that can
@@ -168,8 +173,9 @@ func versionIn(text []byte, key string) string {
 	return version
 }
 
-// sglang takes what /get_server_info says: the flags that SGLang was started with,
-// defaults filled in, and what it found out at its start.
+// sglang takes what /server_info says: the flags that SGLang was started with,
+// defaults filled in, and what it found out at its start. The names are those of
+// the answer printed in SGLang's manual, native_api, of March 2026.
 func (f *Facts) sglang(text []byte) {
 	var said struct {
 		Page      int     `json:"page_size"`

@@ -30,12 +30,18 @@ func TestAboutSGLang(t *testing.T) {
 			deploy.Config{BlockSize: 1, ChunkedPrefill: new(false), PrefixCaching: new(false)},
 			0,
 		},
+		{
+			"as the manual prints it", `{"context_length":null,"mem_fraction_static":0.836,"max_running_requests":128,"max_queued_requests":null,"max_total_tokens":20480,"chunked_prefill_size":8192,
+			"max_prefill_tokens":16384,"schedule_policy":"fcfs","page_size":1,"tp_size":1,"disable_radix_cache":false,"status":"ready","max_total_num_tokens":20480,"max_req_input_len":20474}`,
+			deploy.Config{BlockSize: 1, MaxNumSeqs: 128, ChunkedPrefill: new(true), PrefixCaching: new(true), MemFractionStatic: 0.836, TensorParallel: 1, SchedulingPolicy: "fcfs"},
+			20480,
+		},
 		{"nothing", `{}`, deploy.Config{}, 0},
 		{"other forms", `{"page_size":"large"}`, deploy.Config{}, 0},
 		{"nonsense", `{"page_size":-3,"mem_fraction_static":7}`, deploy.Config{}, 0},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/get_server_info" {
+			if r.URL.Path == "/server_info" {
 				_, _ = w.Write([]byte(c.answer))
 				return
 			}
@@ -60,7 +66,8 @@ func TestAbout(t *testing.T) {
 		version                  string
 	}{
 		{"vLLM", "vllm", "/version", `{"version":"0.32.0"}`, "", load.VLLM, "0.32.0"},
-		{"SGLang among its settings", "sglang", "/get_server_info", `{"tp_size":1,"internal_states":[{"x":1}],"version":"0.5.10"}`, "", load.SGLang, "0.5.10"},
+		{"SGLang among its settings", "sglang", "/server_info", `{"tp_size":1,"status":"ready","internal_states":[{"x":1}],"version":"0.5.12"}`, "", load.SGLang, "0.5.12"},
+		{"an older SGLang", "sglang", "/get_server_info", `{"tp_size":1,"internal_states":[{"x":1}],"version":"0.5.10"}`, "", load.SGLang, "0.5.10"},
 		{"llama-server", "llamacpp", "/props", `{"build_info":"b4567-abcdef"}`, "", load.LlamaCpp, "b4567-abcdef"},
 		{"ollama", "library", "/api/version", `{"version":"0.9.1"}`, "", load.Ollama, "0.9.1"},
 		{"a gateway that is named by hand", "somebody", "/version", `{"version":"0.31.0"}`, load.VLLM, load.VLLM, "0.31.0"},

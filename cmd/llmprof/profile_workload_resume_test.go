@@ -161,7 +161,7 @@ func TestProfileWorkloadSGLang(t *testing.T) {
 		switch r.URL.Path {
 		case "/v1/models":
 			_, _ = w.Write([]byte(`{"data":[{"id":"mock","owned_by":"sglang","max_model_len":4096}]}`))
-		case "/get_server_info":
+		case "/server_info":
 			_, _ = w.Write([]byte(`{"page_size":16,"max_running_requests":2,"chunked_prefill_size":2048,"disable_radix_cache":false,"max_total_num_tokens":5000,"schedule_policy":"fcfs","version":"0.5.10"}`))
 		case "/metrics": // without --enable-metrics
 			http.NotFound(w, r)
