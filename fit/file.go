@@ -350,8 +350,9 @@ func loadFitted(linear Linear, j *formJSON, metadata map[string]json.RawMessage)
 
 // Keys of the benchmark's metadata that name what was measured.
 const (
-	MetadataModel  = "model_path"
-	MetadataDevice = "gpu_type"
+	MetadataModel          = "model_path"
+	MetadataDevice         = "gpu_type"
+	MetadataTensorParallel = "tp_size"
 )
 
 // originIn reads what the metadata say was measured.
@@ -363,7 +364,11 @@ func originIn(metadata map[string]json.RawMessage) Origin {
 		}
 		return strings.TrimSpace(text)
 	}
-	return Origin{Model: name(MetadataModel), Device: name(MetadataDevice)}
+	from := Origin{Model: name(MetadataModel), Device: name(MetadataDevice)}
+	if json.Unmarshal(metadata[MetadataTensorParallel], &from.TensorParallel) != nil || from.TensorParallel < 0 {
+		from.TensorParallel = 0
+	}
+	return from
 }
 
 // testedRange reads batch_sizes_tested and input_lens_tested.

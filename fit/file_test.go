@@ -92,8 +92,10 @@ func TestOrigin(t *testing.T) {
 		why, config string
 		want        Origin
 	}{
-		{"both are named", weights + `, "metadata": {"model_path": "Qwen/Qwen3-4B", "gpu_type": " NVIDIA A100-SXM4-80GB"}}`, Origin{"Qwen/Qwen3-4B", "NVIDIA A100-SXM4-80GB"}},
-		{"what is no text names nothing", weights + `, "metadata": {"model_path": ["x"], "gpu_type": null}}`, Origin{}},
+		{"both are named", weights + `, "metadata": {"model_path": "Qwen/Qwen3-4B", "gpu_type": " NVIDIA A100-SXM4-80GB"}}`, Origin{"Qwen/Qwen3-4B", "NVIDIA A100-SXM4-80GB", 0}},
+		{"and the ranks", weights + `, "metadata": {"model_path": "Qwen/Qwen3-4B", "tp_size": 4}}`, Origin{"Qwen/Qwen3-4B", "", 4}},
+		{"what is no text names nothing", weights + `, "metadata": {"model_path": ["x"], "gpu_type": null, "tp_size": "2"}}`, Origin{}},
+		{"nor does a number that counts nothing", weights + `, "metadata": {"tp_size": -2}}`, Origin{}},
 		{"no metadata", weights + `}`, Origin{}},
 	} {
 		p, _, err := read(t, `{"c": `+c.config+`}`).Predictor("c")

@@ -67,8 +67,12 @@ type Predictor struct {
 }
 
 // Origin names the model and the device that were measured, as the measurement
-// spelled them; each is empty where it did not say.
-type Origin struct{ Model, Device string }
+// spelled them; each is empty where it did not say. TensorParallel is the number
+// of ranks that shared each layer; 0 where it did not say.
+type Origin struct {
+	Model, Device  string
+	TensorParallel int
+}
 
 // Origin is what the metadata of the predictor's file say was measured. It is
 // empty for a predictor that was not read from one.

@@ -44,8 +44,8 @@ func (w *watchedPredictor) warning() string {
 		n, all, 100*float64(w.far.Load())/float64(max(w.all.Load(), 1)))
 }
 
-// sameMachine refuses times of another model or another device than what is
-// simulated, and warns of times of which nothing says that they are of these. What
+// sameMachine refuses times of another model, another device or another number of
+// ranks than what is simulated, and warns of times of which nothing says that they are of these. What
 // says "profile" or "predictor".
 func (s *simulated) sameMachine(cat *catalog.Catalog, what, name string, from fit.Origin) error {
 	hint := "give the " + what + "'s own model and --gpu, or measure these"
@@ -67,6 +67,10 @@ func (s *simulated) sameMachine(cat *catalog.Catalog, what, name string, from fi
 		return usage(hint, "%s was measured on %s, not on %s", name, device.Name, s.device.Name)
 	case err != nil:
 		open = append(open, fmt.Sprintf("the device %q, which the catalog does not know", from.Device))
+	}
+	if ranks := max(s.deploy.TensorParallel, 1); from.TensorParallel > 0 && from.TensorParallel != ranks {
+		return usage(fmt.Sprintf("say --tensor-parallel-size %d, or measure with %d", from.TensorParallel, ranks),
+			"%s was measured with a tensor parallel size of %d, not of %d", name, from.TensorParallel, ranks)
 	}
 	if len(open) > 0 {
 		s.warnings = append(s.warnings, fmt.Sprintf("nothing says that the step times of %s are those of %s on %s: it names %s", name, s.model.Name, s.device.Name, strings.Join(open, " and ")))

@@ -373,11 +373,15 @@ func (f *simulatedFlags) profiled(ctx context.Context, a *app, out *simulated) e
 	if err != nil {
 		return err
 	}
-	if err := out.sameMachine(cat, "profile", f.profile, originOf(cat, p)); err != nil {
+	from, layered := originOf(cat, p), len(p.Filter(profile.ByKind(profile.KindLayer)).Points) > 0
+	if layered {
+		from.TensorParallel = 0 // each layer says for how many ranks it is
+	}
+	if err := out.sameMachine(cat, "profile", f.profile, from); err != nil {
 		return err
 	}
 	out.steps = report.StepSource{Basis: string(stat.Measured), Source: f.profile}
-	if len(p.Filter(profile.ByKind(profile.KindLayer)).Points) == 0 {
+	if !layered {
 		return trainedOn(ctx, f.profile, p, out)
 	}
 	options := layers.Options{TensorParallel: max(out.deploy.TensorParallel, 1)}

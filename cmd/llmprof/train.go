@@ -199,16 +199,16 @@ func (a *app) hostGap(parts []*profile.Profile) *fit.Gap {
 }
 
 // metadataOf is what a predictor keeps of the measurement: the benchmark's
-// own metadata, and the model and the device that the profile names where those
-// do not.
+// own metadata, and what the profile names of model, device and ranks where
+// those do not.
 func metadataOf(cat *catalog.Catalog, p *profile.Profile) map[string]json.RawMessage {
 	metadata := maps.Clone(p.Header.Metadata)
 	if metadata == nil {
 		metadata = map[string]json.RawMessage{}
 	}
 	from := originOf(cat, p)
-	for key, value := range map[string]string{fit.MetadataModel: from.Model, fit.MetadataDevice: from.Device} {
-		if _, taken := metadata[key]; taken || value == "" {
+	for key, value := range map[string]any{fit.MetadataModel: from.Model, fit.MetadataDevice: from.Device, fit.MetadataTensorParallel: from.TensorParallel} {
+		if _, taken := metadata[key]; taken || value == "" || value == 0 {
 			continue
 		}
 		if text, err := json.Marshal(value); err == nil {
@@ -222,7 +222,9 @@ func metadataOf(cat *catalog.Catalog, p *profile.Profile) map[string]json.RawMes
 // spelling where it has it.
 func originOf(cat *catalog.Catalog, p *profile.Profile) fit.Origin {
 	h := &p.Header
-	from := fit.Origin{Model: h.Deploy.Model, Device: cmp.Or(h.Device.Name, h.Device.Reported, h.Deploy.Device)}
+	from := fit.Origin{
+		Model: h.Deploy.Model, Device: cmp.Or(h.Device.Name, h.Device.Reported, h.Deploy.Device), TensorParallel: h.Deploy.TensorParallel,
+	}
 	if _, device := known(cat, p); device != nil {
 		from.Device = device.Name
 	}
