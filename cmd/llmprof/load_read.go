@@ -84,11 +84,15 @@ func (a *app) openLoad(name string) (io.Reader, io.Closer, loadKind, error) {
 
 // readTrace reads recorded traffic and says what was assumed.
 func (a *app) readTrace(name string) (*trace.Trace, error) {
-	file, err := a.openInput(name)
+	in, file, kind, err := a.openLoad(name)
 	if err != nil {
 		return nil, err
 	}
-	t, err := trace.Read(name, file, trace.Options{})
+	if kind == loadSchedule {
+		_ = file.Close() // read only
+		return nil, usage("--schedule reads it", "%s is a schedule that llmprof wrote, not recorded traffic", name)
+	}
+	t, err := trace.Read(name, in, trace.Options{})
 	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
