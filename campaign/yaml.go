@@ -81,7 +81,7 @@ func readWhole(node ast.Node) (int, []misread) {
 		}
 	}
 	v, bad := readNumber(node)
-	if bad != nil && bad[0].advice != "" {
+	if len(bad) > 0 && bad[0].advice != "" {
 		return 0, bad
 	}
 	if bad != nil || v != math.Trunc(v) || math.Abs(v) > 1<<53 {
