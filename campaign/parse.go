@@ -19,9 +19,10 @@ import (
 // Parse reads a file. Name stands in its faults and warnings. All faults come
 // in one [*FileError].
 //
-// A value of null means the default. Anchors and aliases, several documents,
-// more than a mebibyte or 10,000 lines, and files that make more than 100,000
-// cells are refused.
+// A value of null means the default. Anchors, aliases and merge keys mean what
+// they do in YAML; a field of the top level whose name begins with x- holds
+// anchors and nothing else. Tags, several documents, more than a mebibyte or
+// 10,000 lines, and files that make more than 100,000 cells are refused.
 func Parse(name string, text []byte) (*File, []Warning, error) {
 	r := reader{file: name, ignored: map[string]*ignored{}, hidden: map[int]bool{}}
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
@@ -101,7 +102,7 @@ func (r *reader) document(body ast.Node) {
 		r.fault(nil, "the file is empty: want a list under models", "")
 		return
 	}
-	if r.references(body) {
+	if body = r.resolve(body); len(r.faults) > 0 {
 		return
 	}
 	top, ok := settings.Pairs(body)
@@ -112,8 +113,9 @@ func (r *reader) document(body ast.Node) {
 	known := map[string]ast.Node{}
 	for _, f := range top {
 		switch name := settings.KeyOf(f); {
+		case strings.HasPrefix(name, "x-"):
 		case name != "models" && name != "defaults":
-			r.fault(f.Key.GetToken(), fmt.Sprintf("unknown field %q", settings.Clip(name)), "a file has models and, if need be, defaults")
+			r.fault(f.Key.GetToken(), fmt.Sprintf("unknown field %q", settings.Clip(name)), "nearest known: "+catalog.Nearest(name, []string{"models", "defaults"}, 1)[0]+"; a file has models and, if need be, defaults")
 		case known[name] != nil:
 			r.fault(f.Key.GetToken(), name+" stands twice", "")
 		default:
@@ -143,20 +145,6 @@ func emptyList(is bool) string {
 		return "an empty list"
 	}
 	return ""
-}
-
-// references refuses anchors, aliases, merges and tags.
-func (r *reader) references(body ast.Node) (found bool) {
-	for _, kind := range []struct {
-		of   ast.NodeType
-		name string
-	}{{ast.AnchorType, "anchors"}, {ast.AliasType, "aliases"}, {ast.MergeKeyType, "merge keys"}, {ast.TagType, "tags"}} {
-		for _, node := range ast.Filter(kind.of, body) {
-			r.fault(node.GetToken(), kind.name+" are not supported", "write what models share under defaults")
-			found = true
-		}
-	}
-	return found
 }
 
 // entry is a mapping with fields of a model, while it is read.
@@ -219,7 +207,7 @@ func (r *reader) field(e *entry, name string, f *ast.MappingValueNode, where str
 	}
 	switch {
 	case i < 0:
-		nearest := catalog.Nearest(name, fieldNames(), 1)[0]
+		nearest := nearestField(name)
 		if alike(name, nearest) {
 			e.meant = append(e.meant, nearest)
 		}
@@ -235,10 +223,29 @@ func (r *reader) field(e *entry, name string, f *ast.MappingValueNode, where str
 	}
 }
 
+// nearestField is the known key that is most like a misspelt one; one that has
+// no effect only where it differs by a letter or two.
+func nearestField(name string) string {
+	nearest := catalog.Nearest(name, fieldNames(), 1)[0]
+	for _, known := range slices.Sorted(maps.Keys(passedOver())) {
+		if fewEdits(name, known) && settings.EditDistance(name, known) < settings.EditDistance(name, nearest) {
+			return known
+		}
+	}
+	return nearest
+}
+
+// fewEdits reports whether two words differ by a letter or two.
+func fewEdits(a, b string) bool {
+	const short, edits = 64, 2
+	return len(a) < short && settings.EditDistance(a, b) <= edits
+}
+
 // alike reports whether a misspelt field is likely to mean a known one.
 func alike(name, known string) bool {
 	const enough = 4
-	return len(name) >= enough && strings.HasPrefix(known, name[:enough])
+	name = strings.ToLower(name)
+	return len(name) >= enough && strings.HasPrefix(known, name[:enough]) || fewEdits(name, known)
 }
 
 // model reads one entry of models.

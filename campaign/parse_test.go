@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/llmprof/llmprof/campaign"
 )
 
@@ -111,7 +113,7 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"models is a mapping", "models:\n  model_id: a\n", "2:3", "models: want a list of at least one model, got a mapping", ""},
 		{"no models", "models: []\n", "1:9", "got an empty list", ""},
 		{"models is null", "models:\n", "", "got nothing", ""},
-		{"another top level", "modells: []\n", "1:1", `unknown field "modells"`, "a file has models"},
+		{"another top level", "modells: []\n", "1:1", `unknown field "modells"`, "nearest known: models; a file has models"},
 		{"a list at the top", "- model_id: a\n", "1:1", "want a mapping with models, got a list", ""},
 		{"only defaults", "defaults: {dtype: auto}\n", "1:1", "there is no field models", ""},
 		{"models twice", entry(nil) + "models: []\n", "7:1", "models stands twice", ""},
@@ -122,9 +124,21 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"quote not closed", "models: 'abc\n", "1:9", "not valid YAML in line 1", ""},
 		{"a tab", "models:\n\t- a: 1\n", "2:1", "not valid YAML in line 2", ""},
 		{"second document", entry(nil) + "---\n" + entry(nil), "8:1", "a second document", ""},
-		{"anchor", with("batch_sizes", "batch_sizes: &b [1]"), "6:18", "anchors are not supported", "defaults"},
-		{"merge key", more("<<: {dtype: auto}"), "7:5", "merge keys are not supported", "defaults"},
-		{"tag", more("num_iters: !!int 3"), "7:16", "tags are not supported", ""},
+		{"an alias of nothing", with("batch_sizes", "batch_sizes: *b"), "6:18", "there is no anchor &b above", ""},
+		{"a merge of nothing", more("<<: *b"), "7:9", "there is no anchor &b above", ""},
+		{"an alias of what it stands in", with("batch_sizes", "batch_sizes: &b [*b]"), "6:22", "there is no anchor &b above", ""},
+		{"a merge of a list of numbers", more("<<: [1]"), "7:10", "<<: want a mapping, got the number 1", ""},
+		{"a merge of a text", more("<<: x"), "7:9", "<<: want a mapping or a list of them, got the text", ""},
+		{"two merges", more("<<: {dtype: auto}\n    <<: {seed: 1}"), "8:5", "<< stands twice", "merge a list"},
+		{"aliases that multiply", "x-a: &a [1, 1, 1, 1, 1, 1, 1, 1]\nx-b: &b [*a, *a, *a, *a, *a, *a, *a, *a]\nx-c: &c [*b, *b, *b, *b, *b, *b, *b, *b]\nx-d: &d [*c, *c, *c, *c, *c, *c, *c, *c]\nx-e: &e [*d, *d, *d, *d, *d, *d, *d, *d]\nx-f: [*e, *e, *e, *e, *e, *e, *e, *e]\n" + entry(nil), "6:11", "more than 100000 values", "defaults"},
+		{"a wrong value that is shared stands at the anchor", "x-a: &a [0]\n" + with("batch_sizes", "batch_sizes: *a"), "1:10", "batch_sizes: 0 is out of range", ""},
+		{"tag", more("num_iters: !!int 3"), "7:16", "tags are not supported", "quotes"},
+		{"octal by accident", with("batch_sizes", "batch_sizes: [1,024]"), "6:21", "024 begins with a zero, which makes it octal", "write 24"},
+		{"a parameter with a zero in front", more("num_layers: 032"), "7:17", "octal", "write 32"},
+		{"a device twice", more("gpu_ids: [0, 0]"), "7:14", `gpu_ids: "0" stands twice`, ""},
+		{"a misspelt key without effect", more("num_expert: 8"), "7:5", `unknown field "num_expert"`, "nearest known: num_experts"},
+		{"a required field in capitals is not missing too", with("batch_sizes", "Batch_Sizes: [1]"), "6:5", `unknown field "Batch_Sizes"`, "nearest known: batch_sizes"},
+		{"nor one with a letter less at its front", with("output_lengths", "utput_lengths: [1]"), "5:5", `unknown field "utput_lengths"`, "nearest known: output_lengths"},
 		{"the same model twice", entry(nil) + strings.TrimPrefix(entry(nil), "models:\n"), "7:5", "models[1] repeats 1 cell of models[0] in line 2, the first with input 1, output 1, batch size 1", "measured once"},
 		{"column in characters", more("notes: é\n    dtype: ü"), "8:12", `unknown format "ü"`, ""},
 		{"empty file", "", "", "the file is empty", ""},
@@ -376,6 +390,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(more("model_id:\n    cuda_graphs: ~\n    enforce_eager: true")))
 	f.Add([]byte(more("engine_args: [--hf-token, x]\n    seed: 1\n    threads: 2\n    kv_cache_dtype: e4m3")))
 	f.Add([]byte(more("engine_env: {A: 1}\n    gpu_ids: 0,1\n    block_sizes: [1, 2]")))
+	f.Add([]byte("x-a: &a {dtype: auto, seed: &s 1}\nmodels:\n  - &m {<<: [*a, {threads: *s}], model_id: a/b, place: local, input_lengths: &l [1], output_lengths: *l, batch_sizes: *l}\n  - {<<: *m, model_id: c}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, warnings, err := campaign.Parse("x", text)
 		var bad *campaign.FileError
@@ -395,4 +410,34 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestForms: other ways to write the same file are the same.
+func TestForms(t *testing.T) {
+	plain := "models:\n  - {model_id: a/b, container_name: c, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [4, 5], dtype: bfloat16}\n" +
+		"  - {model_id: c/d, container_name: c, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [6], dtype: bfloat16}\n"
+	want, _, err := campaign.Parse("x.yaml", []byte(plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ why, text string }{
+		{"a directive and a begin of the document", "%YAML 1.1\n---\n" + plain},
+		{"JSON", `{"models": [{"model_id": "a/b", "container_name": "c", "input_lengths": [1, 2], "output_lengths": [3], "batch_sizes": [4, 5], "dtype": "bfloat16"},` +
+			`{"model_id": "c/d", "container_name": "c", "input_lengths": [1, 2], "output_lengths": [3], "batch_sizes": [6], "dtype": "bfloat16"}]}`},
+		{"an entry merged into the next, whose own fields win", "models:\n  - &a\n    model_id: a/b\n    container_name: c\n    input_lengths: [1, 2]\n    output_lengths: [3]\n    batch_sizes: [4, 5]\n    dtype: bfloat16\n" +
+			"  - <<: *a\n    model_id: c/d\n    batch_sizes: [6]\n"},
+		{"anchors at the top", "x-lengths: &in [1, 2]\nx-rest: &rest {container_name: c, output_lengths: [3], dtype: float32}\nx-type: &type {dtype: bfloat16}\nmodels:\n" +
+			"  - {<<: [*type, *rest], model_id: a/b, input_lengths: *in, batch_sizes: [4, 5]}\n  - {model_id: c/d, input_lengths: *in, batch_sizes: [6], <<: [*type, *rest]}\n"},
+		{"an anchor of a scalar", "defaults: {dtype: &t bfloat16, container_name: c}\nmodels:\n  - {model_id: a/b, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [4, 5], dtype: *t}\n" +
+			"  - {model_id: c/d, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [6]}\n"},
+	} {
+		got, warnings, err := campaign.Parse("x.yaml", []byte(c.text))
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v, %v", c.why, err, warnings)
+			continue
+		}
+		if diff := cmp.Diff(want.Cells(), got.Cells()); diff != "" {
+			t.Errorf("%s: %s", c.why, diff)
+		}
+	}
 }

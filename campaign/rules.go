@@ -127,8 +127,11 @@ func (c Cell) problems() []problem {
 		add("kv_cache_dtype", fmt.Sprintf("unknown format %q", settings.Clip(v)),
 			fmt.Sprintf("nearest known: %s; known formats: %s", catalog.Nearest(v, cacheDTypes(), 1)[0], strings.Join(cacheDTypes(), ", ")))
 	}
-	for _, id := range c.GPUIDs {
+	for i, id := range c.GPUIDs {
 		word("gpu_ids", id, true)
+		if slices.Contains(c.GPUIDs[:i], id) {
+			add("gpu_ids", fmt.Sprintf("%q stands twice", settings.Clip(id)), "")
+		}
 	}
 	return slices.Concat(found, c.numbers(), c.secrets())
 }

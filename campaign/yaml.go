@@ -1,6 +1,8 @@
 package campaign
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -40,6 +42,9 @@ func readText(node ast.Node) (string, []misread) {
 func readNumber(node ast.Node) (float64, []misread) {
 	switch n := node.(type) {
 	case *ast.IntegerNode:
+		if plain := octal(n.GetToken().Value); plain != "" {
+			return 0, []misread{{at: settings.Start(node), text: fmt.Sprintf("%s begins with a zero, which makes it octal in YAML", settings.Clip(n.GetToken().Value)), advice: "write " + plain}}
+		}
 		switch v := n.Value.(type) {
 		case int64:
 			return float64(v), nil
@@ -56,14 +61,29 @@ func readNumber(node ast.Node) (float64, []misread) {
 	return 0, wrong(node, "want a number, got %s", settings.Describe(node))
 }
 
+// octal is a number without its leading zeros; empty where it has none.
+func octal(text string) string {
+	digits := strings.TrimLeft(text, "0_")
+	if len(text) < 2 || text[0] != '0' || strings.ContainsFunc(digits, func(r rune) bool { return r != '_' && (r < '0' || r > '9') }) {
+		return ""
+	}
+	return cmp.Or(digits, "0")
+}
+
 // readWhole reads a whole number; a text such as "4k" or "4Ki" will do.
 func readWhole(node ast.Node) (int, []misread) {
 	if text, ok := node.(*ast.StringNode); ok {
 		if n, err := unit.ParseCount(text.Value); err == nil {
 			return n, nil
 		}
+		if _, err := strconv.ParseInt(strings.TrimSpace(text.Value), 10, 64); errors.Is(err, strconv.ErrRange) {
+			return 0, wrong(node, "want a whole number that is not so large, got %s", settings.Clip(text.Value))
+		}
 	}
 	v, bad := readNumber(node)
+	if len(bad) > 0 && bad[0].advice != "" {
+		return 0, bad
+	}
 	if bad != nil || v != math.Trunc(v) || math.Abs(v) > 1<<53 {
 		return 0, wrong(node, "want a whole number, got %s", settings.Describe(node))
 	}

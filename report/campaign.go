@@ -46,7 +46,7 @@ type CampaignRow struct {
 	Hash string `json:"hash"`
 	campaign.Cell
 	CampaignEnd
-	// Spread is how far the readings of the memory lay apart after the warm-up;
+	// Spread is how far the readings of the memory lay apart during the timed runs;
 	// nil where they are not known.
 	Spread *unit.Bytes `json:"memory_spread_bytes,omitempty"`
 	// Predicted is what the devices together were expected to need, for those

@@ -194,7 +194,7 @@ func ComparisonTables(d ComparisonDocument) []Table {
 	if len(d.Pairs) > 0 {
 		last := &tables[len(tables)-1]
 		last.Notes = append(last.Notes,
-			fmt.Sprintf("± of a latency: %.0f %% interval of the mean of its runs; of memory: the step of the readings, and their 5th to 95th percentile after the warm-up where the profile has them", 100*d.Level),
+			fmt.Sprintf("± of a latency: %.0f %% interval of the mean of its runs; of memory: the step of the readings, and their 5th to 95th percentile during the timed runs where the profile has them", 100*d.Level),
 			fmt.Sprintf("same: the whole interval of the change lies within ± %g %%; unclear: the noise leaves open whether there is a change; what another start of the engine would change is not in it", d.EqualPct))
 	}
 	for _, lone := range []struct {

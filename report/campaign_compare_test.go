@@ -108,23 +108,26 @@ func TestMemoryNoise(t *testing.T) {
 		peak  *memprofile.MemoryPoint
 		lines []memprofile.DeviceTimeline
 		want  float64
+		runs  []float64 // seconds
 	}{
-		{"a driver that reports whole MiB", point(30001 * mib), nil, float64(mib)},
-		{"steps are never taken to be wider than a MiB", point(32768 * mib), nil, float64(mib)},
-		{"pages of 4 KiB", point(30001*mib + 4096), nil, 4096},
-		{"two devices may each be off by a step", point(30001*mib, 30003*mib), nil, 2 * float64(mib)},
-		{"readings after the warm-up that lie apart, 5th to 95th percentile", point(30001 * mib), []memprofile.DeviceTimeline{series}, float64(mib) * (1 + 0.9*102)},
-		{"of few readings the range", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At[:5], UsedBytes: series.UsedBytes[:5]}}, 3 * float64(mib)},
-		{"one reading tells nothing", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At[:3], UsedBytes: series.UsedBytes[:3]}}, float64(mib)},
+		{"a driver that reports whole MiB", point(30001 * mib), nil, float64(mib), nil},
+		{"steps are never taken to be wider than a MiB", point(32768 * mib), nil, float64(mib), nil},
+		{"pages of 4 KiB", point(30001*mib + 4096), nil, 4096, nil},
+		{"two devices may each be off by a step", point(30001*mib, 30003*mib), nil, 2 * float64(mib), nil},
+		{"readings after the warm-up that lie apart, 5th to 95th percentile", point(30001 * mib), []memprofile.DeviceTimeline{series}, float64(mib) * (1 + 0.9*102), nil},
+		{"what is given back after the runs is no noise", point(30001 * mib), []memprofile.DeviceTimeline{series}, float64(mib) * (1 + 0.9*50), []float64{20, 30}},
+		{"of few readings the range", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At[:5], UsedBytes: series.UsedBytes[:5]}}, 3 * float64(mib), nil},
+		{"one reading tells nothing", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At[:3], UsedBytes: series.UsedBytes[:3]}}, float64(mib), nil},
 		{
 			"on a CPU the engine's processes, not the host", point(30001 * mib),
 			[]memprofile.DeviceTimeline{{At: series.At[:5], UsedBytes: slices.Repeat([]*unit.Bytes{to(mib), to(900 * mib)}, 3)[:5], ProcessBytes: series.UsedBytes[:5]}},
-			3 * float64(mib),
+			3 * float64(mib), nil,
 		},
-		{"lists of different lengths tell nothing", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At, UsedBytes: series.UsedBytes[:50]}}, float64(mib)},
+		{"lists of different lengths tell nothing", point(30001 * mib), []memprofile.DeviceTimeline{{At: series.At, UsedBytes: series.UsedBytes[:50]}}, float64(mib), nil},
 	} {
 		t.Run(v.why, func(t *testing.T) {
 			d := &memprofile.Document{}
+			d.LatencyStats.Latencies = v.runs
 			d.MemoryMeasurements.PostWarmup, d.MemoryMeasurements.Peak = v.peak, v.peak
 			if strings.HasPrefix(v.why, "on a CPU") {
 				d.GPUInfo.GPUType = "cpu"

@@ -180,14 +180,22 @@ func resolution(p *memprofile.MemoryPoint) unit.Bytes {
 // their spread; of fewer it is the range.
 const fewest = 10
 
-// memorySpread is how far the readings after the warm-up lie apart, from the
+// memorySpread is how far the readings of the timed runs lie apart, from the
 // 5th to the 95th percentile, summed over the devices; nil where there are not
-// two, or no moment of the warm-up. Of an engine on a CPU they are those of its
+// two, or no moment of the warm-up. What an engine gives back as it ends, after
+// the runs, is no spread. Of an engine on a CPU the readings are those of its
 // processes: what else the host holds is not its own.
 func memorySpread(d *memprofile.Document) *unit.Bytes {
 	warm := d.MemoryMeasurements.PostWarmup
 	if d.MemoryTimeline == nil || len(d.MemoryTimeline.Devices) == 0 || warm == nil || warm.At == nil {
 		return nil
+	}
+	end := math.Inf(1) // seconds, as the times of the readings
+	if runs := d.LatencyStats.Latencies; len(runs) > 0 {
+		end = *warm.At
+		for _, seconds := range runs {
+			end += seconds
+		}
 	}
 	var sum unit.Bytes
 	for _, device := range d.MemoryTimeline.Devices {
@@ -200,7 +208,7 @@ func memorySpread(d *memprofile.Document) *unit.Bytes {
 		}
 		var used []float64 // bytes
 		for i, at := range device.At {
-			if at >= *warm.At && series[i] != nil {
+			if at >= *warm.At && at <= end && series[i] != nil {
 				used = append(used, float64(*series[i]))
 			}
 		}

@@ -81,7 +81,7 @@ func Body(text []byte) (body ast.Node, at *token.Token, fault string) {
 	}
 	for _, doc := range file.Docs {
 		switch {
-		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
+		case doc.Body == nil || doc.Body.Type() == ast.CommentType || doc.Body.Type() == ast.DirectiveType:
 		case body != nil:
 			return nil, Start(doc.Body), "a second document: want one"
 		default:

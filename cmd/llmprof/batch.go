@@ -104,7 +104,7 @@ lists of lengths and sizes too. A run that goes on wants those that it began wit
 	f.architectureFlags.register(cmd)
 	f.storeFlags.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&f.config, "config", "c", "", "the YAML file, in place of the argument")
+	flags.StringVarP(&f.config, "config", "c", "", "the YAML file, in place of the argument; - is stdin")
 	flags.StringVar(&f.container, "container", "", "running Docker container in which the engine is, with --model")
 	flags.StringVar(&f.model, "model", "", "model to measure, in place of a file")
 	flags.Var(&f.input, "input-len", "prompt tokens, a list")
@@ -140,7 +140,7 @@ func (f *batchFlags) validate() error {
 	case f.config == "" && f.model == "" && f.runID == "":
 		return usage("llmprof batch models.yaml, or --model MODEL --container NAME --input-len 256 512 --batch-size 1 8", "batch wants a file, or a model")
 	case f.config != "" && f.model != "":
-		return usage("", "%s and --model both say what is run: give one of them", f.config)
+		return usage("", "%s and --model both say what is run: give one of them", sourceName(f.config))
 	case f.runID != "" && !f.resume:
 		return usage("", "--run goes with --resume")
 	case f.retry && !f.resume:
@@ -214,7 +214,7 @@ func (f *batchFlags) knownEngines(file *campaign.File) error {
 // chosen refuses a new run of nothing.
 func (f *batchFlags) chosen(only campaign.Filter, cells []campaign.Cell) error {
 	if len(cells) == 0 && !f.dryRun {
-		return usage("the warnings say why", "%s makes no cells", f.config)
+		return usage("the warnings say why", "%s makes no cells", sourceName(f.config))
 	}
 	if f.resume || f.only == "" || slices.ContainsFunc(cells, func(c campaign.Cell) bool { return only.Match(c, store.Pending) }) {
 		return nil

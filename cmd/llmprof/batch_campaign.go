@@ -191,13 +191,14 @@ func batchVerdict(o campaign.Outcome, chosen bool) error {
 // prepare makes the run, or finds the one to go on with.
 func (b *batchRun) prepare(ctx context.Context) error {
 	f := b.flags
-	source := f.config
-	if source != "" {
+	source := sourceName(f.config)
+	switch {
+	case source == "":
+		source = "flags: " + f.model
+	case f.config != "-":
 		if path, err := filepath.Abs(source); err == nil {
 			source = path
 		}
-	} else {
-		source = "flags: " + f.model
 	}
 	if !f.resume {
 		return b.create(ctx, source)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -127,11 +128,11 @@ func (a *app) batchFile(f *batchFlags) (*campaign.File, []byte, error) {
 		text, err := json.Marshal(flagsOf(m))
 		return &campaign.File{Name: "flags", Models: []campaign.Model{m}}, text, err
 	}
-	text, err := readBounded(f.config, maxBatchBytes)
+	text, err := a.batchText(f.config)
 	if err != nil {
 		return nil, nil, err
 	}
-	file, warnings, err := campaign.Parse(f.config, text)
+	file, warnings, err := campaign.Parse(sourceName(f.config), text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,6 +148,28 @@ func (a *app) batchFile(f *batchFlags) (*campaign.File, []byte, error) {
 		}
 	}
 	return file, text, nil
+}
+
+// batchText is the text of a campaign's file, or of stdin.
+func (a *app) batchText(name string) ([]byte, error) {
+	in, err := a.openInput(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = in.Close() }() // read only
+	text, err := io.ReadAll(io.LimitReader(in, maxBatchBytes))
+	if err != nil {
+		return nil, fileError("read", sourceName(name), err)
+	}
+	return text, nil
+}
+
+// sourceName is the name of a campaign's file for people.
+func sourceName(name string) string {
+	if name == "-" {
+		return "stdin"
+	}
+	return name
 }
 
 // different refuses cells that flags have made equal.

@@ -44,10 +44,16 @@ func (f *architectureFlags) validate() error {
 	if !(f.params >= 0) || f.params > 1e15 {
 		return usage("for example --model-params 6.7e9", "--model-params is %g: want a number of parameters", f.params)
 	}
-	for name, n := range map[string]int{"num-layers": f.layers, "num-heads": f.heads, "num-kv-heads": f.kvHeads, "head-dim": f.headDim, "hidden-size": f.hiddens} {
-		if n < 0 || n > 1<<20 {
-			return usage("", "--%s is %d: want 0 to %d", name, n, 1<<20)
+	for _, size := range []struct {
+		name string
+		n    int
+	}{{"num-layers", f.layers}, {"num-heads", f.heads}, {"num-kv-heads", f.kvHeads}, {"head-dim", f.headDim}, {"hidden-size", f.hiddens}} {
+		if size.n < 0 || size.n > 1<<20 {
+			return usage("", "--%s is %d: want 0 to %d", size.name, size.n, 1<<20)
 		}
+	}
+	if f.heads > 0 && f.kvHeads > f.heads {
+		return usage("", "--num-kv-heads is %d, more than --num-heads %d", f.kvHeads, f.heads)
 	}
 	return nil
 }

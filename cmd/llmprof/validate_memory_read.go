@@ -13,6 +13,7 @@ import (
 	"github.com/llmprof/llmprof/format"
 	"github.com/llmprof/llmprof/format/memprofile"
 	"github.com/llmprof/llmprof/report"
+	"github.com/llmprof/llmprof/unit"
 )
 
 // memoryInput is what the paths of validate memory hold.
@@ -65,7 +66,11 @@ func (a *app) readMemoryProfiles(paths []string, compat bool) (*memoryInput, err
 	case len(in.faults) > 0:
 		return nil, usage("llmprof profile memory makes one", "no memory profile in %s: %d files unreadable, %d others: %w", strings.Join(paths, ", "), len(in.faults), in.PassedOver, in.faults[0])
 	}
-	return nil, usage("llmprof profile memory makes one", "no memory profile in %s: %d JSON files are none", strings.Join(paths, ", "), in.PassedOver)
+	why := "no JSON file is there"
+	if n := in.PassedOver; n > 0 {
+		why = fmt.Sprintf("none of %s is one", unit.Plural(n, "JSON file"))
+	}
+	return nil, usage("llmprof profile memory makes one", "no memory profile in %s: %s", strings.Join(paths, ", "), why)
 }
 
 // unread keeps a file that could not be read.

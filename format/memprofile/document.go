@@ -46,6 +46,11 @@ const (
 	PartOverhead    = "framework_overhead"
 )
 
+// partNames lists the parts of a breakdown.
+func partNames() []string {
+	return []string{PartWeights, PartKVCache, PartActivations, PartCUDAGraphs, PartOverhead}
+}
+
 // Document is a memory profile. Keys that are null were not measured. Fields
 // that are said to be derived are written by [Document.Fill] alone.
 type Document struct {

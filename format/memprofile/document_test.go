@@ -270,6 +270,10 @@ func TestFaults(t *testing.T) {
 		}, "KV cache in use, 6.00 GB, exceeds"},
 		{"more tokens than there is room for", func(d *memprofile.Document) { d.KVCache.UsedTokens, d.KVCache.Tokens = to(41409), to(41408) }, "KV cache holds 41409 tokens"},
 		{"two sizes of the KV cache", func(d *memprofile.Document) { d.KVCache.Bytes = to(unit.Bytes(5e9)) }, "kv_cache.bytes is 5.00 GB, but the part kv_cache 5.43 GB"},
+		{"a part that stands twice", func(d *memprofile.Document) {
+			d.MemoryBreakdown.Parts = append(d.MemoryBreakdown.Parts, memprofile.Part{Name: memprofile.PartWeights})
+		}, "part weights stands twice"},
+		{"a timeline that goes back", func(d *memprofile.Document) { slices.Reverse(d.MemoryTimeline.Devices[0].At) }, "timeline of device 0 goes back in time"},
 		{"a timeline of unequal lists", func(d *memprofile.Document) {
 			d.MemoryTimeline.Devices[0].PowerW = []*float64{to(1.0)}
 		}, "timeline of device 0 has 2 times, but 1 of power_w"},

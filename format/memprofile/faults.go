@@ -76,7 +76,12 @@ func without(parts []Part, name string) []Part {
 
 func faultsOf(parts []Part, total, net *unit.Bytes, report reporter) {
 	var terms []string
+	seen := map[string]bool{}
 	for _, p := range parts {
+		if seen[p.Name] {
+			report("part %s stands twice", p.Name)
+		}
+		seen[p.Name] = true
 		if p.Bytes == nil {
 			continue
 		}
@@ -118,6 +123,9 @@ func (kv *KVCache) faults(part *unit.Bytes, report reporter) {
 
 func (t *Timeline) faults(report reporter) {
 	for i, d := range t.Devices {
+		if !slices.IsSorted(d.At) {
+			report("timeline of device %d goes back in time", i)
+		}
 		for _, c := range []struct {
 			name string
 			n    int

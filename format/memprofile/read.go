@@ -3,8 +3,10 @@ package memprofile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,8 +88,18 @@ func readOurs(name string, top format.Node) (*Document, []string, error) {
 	if err := in.object(top, reflect.ValueOf(d).Elem()); err != nil {
 		return nil, nil, err
 	}
+	stated := &Document{} // Fill changes what it is called for, lists included
+	again := decoder{skipped: in.skipped}
+	if err := again.object(top, reflect.ValueOf(stated).Elem()); err != nil {
+		return nil, nil, err
+	}
 	d.Fill()
-	return d, append(warnings, in.remarks()...), nil
+	for _, p := range d.MemoryBreakdown.Parts {
+		if !slices.Contains(partNames(), p.Name) {
+			warnings = append(warnings, fmt.Sprintf("memory_breakdown.parts: part %q is not known: it counts to the sum only", p.Name))
+		}
+	}
+	return d, slices.Concat(warnings, in.remarks(), disagreements(stated, d)), nil
 }
 
 // versionOf splits "1.0" into its numbers.

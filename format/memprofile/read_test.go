@@ -2,6 +2,7 @@ package memprofile_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -245,6 +246,55 @@ func TestBroken(t *testing.T) {
 	_, warnings := read(t, ours(`"version": "1.0"`, `"version": "1.7"`, `"run_id"`, `"colour": 1, "run_id"`))
 	if !strings.Contains(warnings, "version 1.7 is newer than 1.0") || !strings.Contains(warnings, "passed over: metadata.colour") {
 		t.Errorf("a newer minor version: %s", warnings)
+	}
+}
+
+// TestSpoilt: a figure that was changed by hand without those that it follows
+// from is told with both, and the bytes count.
+func TestSpoilt(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		change func(map[string]any)
+		want   []string // paths
+	}{
+		{"nothing", func(map[string]any) {}, nil},
+		{"an alias", func(d map[string]any) { d["memory"].(map[string]any)["total_gb"] = 999.5 }, []string{"memory.total_gb is 999.5 in the file, and 22.726564864 by"}},
+		{"a size in bytes", func(d map[string]any) { d["memory_breakdown"].(map[string]any)["model_weights_bytes"] = 1 }, []string{"memory_breakdown.model_weights_bytes is 1 in the file, and 16060522496 by"}},
+		{"a size of a device", func(d map[string]any) {
+			peak := d["memory_measurements"].(map[string]any)["peak"].(map[string]any)
+			peak["per_gpu_details"].([]any)[0].(map[string]any)["used_gb"] = 3
+		}, []string{"memory_measurements.peak.per_gpu_details[0].used_gb is 3 in the file"}},
+		{"a name of a part", func(d map[string]any) {
+			d["memory_breakdown"].(map[string]any)["parts"].([]any)[0].(map[string]any)["part"] = "wights"
+		}, []string{`part "wights" is not known`}},
+		{"a part: what follows from it differs", func(d map[string]any) {
+			d["memory_breakdown"].(map[string]any)["parts"].([]any)[0].(map[string]any)["bytes"] = 1e9
+		}, []string{"memory_breakdown.model_weights_bytes is ", "memory_breakdown.unexplained_gb is ", "memory_breakdown.weights is "}},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			var b strings.Builder
+			if err := memprofile.Write(&b, full()); err != nil {
+				t.Fatal(err)
+			}
+			var d map[string]any
+			if err := json.Unmarshal([]byte(b.String()), &d); err != nil {
+				t.Fatal(err)
+			}
+			c.change(d)
+			text, err := json.Marshal(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, warnings := read(t, string(text))
+			for _, want := range c.want {
+				if !strings.Contains(warnings, want) {
+					t.Errorf("%q is not said: %s", want, warnings)
+				}
+			}
+			if len(c.want) == 0 && warnings != "" {
+				t.Error(warnings)
+			}
+		})
 	}
 }
 

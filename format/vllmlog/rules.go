@@ -23,7 +23,9 @@ type rule struct {
 const (
 	number = `(\d+(?:\.\d+)?)`
 	gib    = number + `\s*Gi?B`
-	whole  = `(\d[\d,]*)`
+	// amountOf is a size with its unit; one below zero is none.
+	amountOf = `(-?\d+(?:\.\d+)?\s*[GM]i?B)`
+	whole    = `(\d[\d,]*)`
 )
 
 var (
@@ -35,19 +37,19 @@ var (
 	rulePlatform   = regexp.MustCompile(`Automatically detected platform (\w+)`)
 	ruleKVType     = regexp.MustCompile(`Using (fp8\w*) data type to store kv cache`)
 	ruleProfiled   = regexp.MustCompile(`Memory profiling results: (.*)`)
-	ruleLoaded     = regexp.MustCompile(`(?:Loading model weights|Model loading) took ` + gib)
-	ruleParts      = regexp.MustCompile(`(model weights takes?|non_torch_memory(?: takes)?|PyTorch activation peak memory(?: takes)?|available_kv_cache_memory|reserved for KV Cache is)\s+` + gib)
+	ruleLoaded     = regexp.MustCompile(`(?:Loading model weights|Model loading) took ` + amountOf)
+	ruleParts      = regexp.MustCompile(`(model weights takes?|non_torch_memory(?: takes)?|PyTorch activation peak memory(?: takes)?|available_kv_cache_memory|reserved for KV Cache is)\s+` + amountOf)
 	ruleBudget     = regexp.MustCompile(`total_gpu_memory \(` + gib + `\) x gpu_memory_utilization \(` + number + `\) = ` + gib)
 	ruleBlocks     = regexp.MustCompile(`^# \w+ blocks: (\d+)|num_gpu_blocks is: (\d+)`)
 	ruleTokens     = regexp.MustCompile(`\w+ KV cache size: ` + whole + ` tokens`)
 	ruleConcurrent = regexp.MustCompile(`Maximum concurrency for ` + whole + ` tokens per request: ` + number + `x`)
-	ruleAvailable  = regexp.MustCompile(`Available KV cache memory: ` + gib)
+	ruleAvailable  = regexp.MustCompile(`Available KV cache memory: ` + amountOf)
 	ruleHostKV     = regexp.MustCompile(`(?:Explicitly|Auto) set \(` + number + `/` + number + `\) GiB for KV cache(?:.*? with ` + gib + ` requested memory for the worker\. ` + gib + ` memory was consumed by non-kv usages)?`)
-	ruleGraphs     = regexp.MustCompile(`Graph capturing finished in ` + number + ` secs?, took ` + gib)
-	ruleEstimate   = regexp.MustCompile(`Estimated CUDA graph memory: ` + gib)
+	ruleGraphs     = regexp.MustCompile(`Graph capturing finished in ` + number + ` secs?, took ` + amountOf)
+	ruleEstimate   = regexp.MustCompile(`Estimated CUDA graph memory: ` + amountOf)
 	ruleFree       = regexp.MustCompile(`Free memory on device\s*(\S+)? ?\(` + number + `/` + number + ` GiB\) on startup\. Desired \w+ memory utilization is \(` + number + `, ` + gib + `\)`)
-	ruleActual     = regexp.MustCompile(gib + ` for (weight|consumed memory|peak activation|non-torch memory|CUDAGraph memory)`)
-	ruleKVBytes    = regexp.MustCompile(`Current kv cache memory in use is (?:` + gib + ` \()?(\d+) bytes`)
+	ruleActual     = regexp.MustCompile(amountOf + ` for (weight|consumed memory|peak activation|non-torch memory|CUDAGraph memory)`)
+	ruleKVBytes    = regexp.MustCompile(`Current kv cache memory in use is (?:` + gib + ` \()?` + whole + ` bytes`)
 )
 
 // rules are the shapes of start-up lines, in every era's wording.
@@ -67,7 +69,7 @@ func rules() []rule {
 			r.loading(by)
 			r.figure(by, profile.MemoryWeights, f[1])
 		}, true},
-		{"GiB", ruleParts, (*reader).partLine, true},
+		{"iB", ruleParts, (*reader).partLine, true},
 		{"total_gpu_memory (", ruleBudget, func(r *reader, by process, f []string) {
 			r.figure(by, profile.MemoryTotal, f[1])
 			r.server.set("gpu_memory_utilization", f[2])
@@ -104,8 +106,8 @@ func rules() []rule {
 	return append(append(configuration, figures...), refusalRules()...)
 }
 
-func (r *reader) figure(by process, part, gib string) {
-	r.server.worker(by).figure(part, gib, r.lines.number)
+func (r *reader) figure(by process, part, printed string) {
+	r.server.worker(by).figure(part, printed, r.lines.number)
 }
 
 func (r *reader) profiledLine(by process, found []string) {

@@ -81,17 +81,23 @@ func (s *server) engine(by process) *engine {
 	return e
 }
 
-// figure keeps a size printed in GiB, unless a finer one is known.
+// figure keeps a size as it is printed, in GiB where it has no unit, unless a
+// finer one is known. What is printed as GB or MB is GiB or MiB.
 func (w *worker) figure(part, printed string, line int) {
-	v, err := strconv.ParseFloat(printed, 64)
+	digits := strings.TrimRight(printed, "GMiB \t")
+	v, err := strconv.ParseFloat(digits, 64)
 	if err != nil || part == "" || v <= 0 || v > 1<<24 {
 		return
 	}
 	step := float64(1 << 30)
-	if _, decimals, ok := strings.Cut(printed, "."); ok {
+	if strings.Contains(printed, "M") {
+		step = 1 << 20
+	}
+	size := v * step // bytes
+	if _, decimals, ok := strings.Cut(digits, "."); ok {
 		step /= math.Pow(10, float64(len(decimals)))
 	}
-	a := amount{bytes: int64(math.Round(v * (1 << 30))), step: max(1, int64(math.Round(step))), line: line}
+	a := amount{bytes: int64(math.Round(size)), step: max(1, int64(math.Round(step))), line: line}
 	if known, ok := w.parts[part]; ok && !known.estimate && known.step < a.step {
 		return
 	}

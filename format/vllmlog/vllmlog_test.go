@@ -567,6 +567,26 @@ func TestFurtherWordings(t *testing.T) {
 			},
 		},
 		{
+			"what is below zero is no size", "(Worker_TP0 pid=1) INFO 10-23 15:15:20 [gpu_worker.py:391] Actual usage is 2.00 GiB for weight, 1.00 GiB for peak activation, -0.05 GiB for non-torch memory, and -0.62 GiB for CUDAGraph memory.",
+			map[string]profile.Memory{
+				"weights":    {Part: "weights", Bytes: 2 << 30, Resolution: 10737418},
+				"activation": {Part: "activation", Bytes: 1 << 30, Resolution: 10737418},
+			},
+		},
+		{
+			"small sizes in MiB", "INFO 06-16 10:15:20 [gpu_model_runner.py:1391] Model loading took 850.25 MiB and 3.1 seconds\nINFO 06-16 10:15:20 [gpu_worker.py:217] Available KV cache memory: 512.0 MiB\n" +
+				"INFO 06-16 10:15:45 [gpu_model_runner.py:1933] Graph capturing finished in 2 secs, took 64 MiB",
+			map[string]profile.Memory{
+				"weights":  {Part: "weights", Bytes: 891551744, Resolution: 10486},
+				"kv-cache": {Part: "kv-cache", Bytes: 512 << 20, Resolution: 104858},
+				"graphs":   {Part: "graphs", Bytes: 64 << 20, Resolution: 1 << 20},
+			},
+		},
+		{
+			"bytes with commas", "INFO 10-23 15:15:20 [gpu_worker.py:391] Current kv cache memory in use is 58,175,332,024 bytes.",
+			map[string]profile.Memory{"kv-cache": {Part: "kv-cache", Bytes: 58175332024}},
+		},
+		{
 			"graphs expected only", "(EngineCore pid=77) INFO 06-01 10:15:18 [gpu_worker.py:350] Estimated CUDA graph memory: 0.50 GiB total",
 			map[string]profile.Memory{"graphs": {Part: "graphs", Bytes: 1 << 29, Resolution: 10737418}},
 		},
