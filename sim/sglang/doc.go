@@ -70,11 +70,12 @@
 // prefill_decode_interval (0), retraction (length or priority), context (0, no
 // checks at arrival) and seed (0) have the defaults in brackets. Of req:
 // arrival is the first iteration that sees it; group and shared name the tokens
-// it shares, where requests of the very same prompt are answered the same; eos_at the output that is EOS, and priority, routing and
-// ignore_eos=1 are the rest of [Request].
+// it shares, where requests of the very same prompt are answered the same up to an
+// EOS; eos_at the output that is EOS, unless ignore_eos=1; and priority and routing
+// are the rest of [Request]. Names break the ties of the policy hrrn.
 //
 // A step line has the batch (sched, cached), who was put back (retract), the
 // lists after planning (run, wait, chunked, full, ratio, free, evictable), and
 // what was read (out, finish, end_free). An iteration with nothing to run, to
-// read and to wait for has no line.
+// read and to wait for has no line, even if it gave a request up.
 package sglang

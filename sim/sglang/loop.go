@@ -32,6 +32,9 @@ func (l *Loop) Add(q sim.Request) (id int32, err error) {
 	if l.scheduler.config.Priority {
 		r.Priority = -q.Priority
 	}
+	if !l.scheduler.Busy() {
+		l.scheduler.interval = 0 // the engine's loop went on while nothing was there
+	}
 	id, err = l.scheduler.Add(r)
 	if err != nil {
 		return 0, fmt.Errorf("sglang: %w", err)

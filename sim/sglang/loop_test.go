@@ -106,3 +106,37 @@ func TestLoopRequests(t *testing.T) {
 		t.Error("an empty configuration makes a loop")
 	}
 }
+
+// TestLoopIdle lets a request come after a pause: the engine's loop has gone round
+// meanwhile, so no decodes are left to be waited for.
+func TestLoopIdle(t *testing.T) {
+	rules, err := sglang.RulesOf("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := sglang.NewLoop(sglang.Config{
+		Rules: rules, Pool: 100, Page: 1, Chunk: 32, MaxPrefill: 64, Seats: 8, Conservativeness: 1, DecodeInterval: 3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range int32(2) {
+		if _, err := l.Add(sim.Request{Prompt: 10, Output: 1}); err != nil {
+			t.Fatal(err)
+		}
+		i, err := l.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Read()
+		if len(i.Requests) != 1 || i.Requests[0] != id {
+			t.Errorf("batch %v, want request %d alone, prefilled at once", i.Requests, id)
+		}
+		for l.State().Busy {
+			if _, err := l.Plan(); err != nil {
+				t.Fatal(err)
+			}
+			l.Read()
+		}
+	}
+}

@@ -60,7 +60,9 @@ func (s *Scheduler) sortQueue() {
 	case p == RoutingKey:
 		s.sortByKey()
 	case p == HRRN:
-		s.sortBy(func(a, b int32) int { return cmp.Or(cmp.Compare(s.response(a), s.response(b)), cmp.Compare(a, b)) })
+		s.sortBy(func(a, b int32) int {
+			return cmp.Or(cmp.Compare(s.response(a), s.response(b)), cmp.Compare(q.rank[a], q.rank[b]), cmp.Compare(a, b))
+		})
 	case p == ShortestPrefill:
 		s.sortBy(func(a, b int32) int {
 			return cmp.Or(compareBool(q.low[a], q.low[b]), cmp.Compare(s.work(a), s.work(b)), cmp.Compare(q.entry[a], q.entry[b]))

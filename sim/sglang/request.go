@@ -21,6 +21,9 @@ type Request struct {
 	Priority int
 	// RoutingKey is used by the policy of that name; 0 is none.
 	RoutingKey int
+	// Rank breaks ties of the policy hrrn, lowest first, as the engine breaks them
+	// by the names of requests; those of one rank keep the order of arrival.
+	Rank int
 	// IgnoreEOS is ignore_eos, which changes what is reserved.
 	IgnoreEOS bool
 }
@@ -40,6 +43,7 @@ type requests struct {
 	prompt, maxNew, outs []int32
 	eosAt                []int32
 	priority, routing    []int32
+	rank                 []int32
 	ignoreEOS            []bool
 	state                []status
 	// retracted says that a result in flight does not count.
@@ -102,6 +106,7 @@ func (q *requests) add(r Request) int32 {
 	q.eosAt = append(q.eosAt, int32(r.EOSAt))
 	q.priority = append(q.priority, int32(r.Priority))
 	q.routing = append(q.routing, int32(r.RoutingKey))
+	q.rank = append(q.rank, int32(r.Rank))
 	q.ignoreEOS = append(q.ignoreEOS, r.IgnoreEOS)
 	q.outs = append(q.outs, 0)
 	q.state = append(q.state, waits)
@@ -140,6 +145,7 @@ func (s *Scheduler) Add(r Request) (int32, error) {
 		{"eos_at", r.EOSAt, 0, MaxCount},
 		{"priority", r.Priority, -MaxCount, MaxCount},
 		{"routing key", r.RoutingKey, 0, MaxCount},
+		{"rank", r.Rank, 0, MaxCount},
 	} {
 		if f.value < f.least || f.value > f.most {
 			return 0, fmt.Errorf("add request: %s %d: want %d to %d", f.name, f.value, f.least, f.most)

@@ -65,7 +65,7 @@ func (sc *scenario) run() (string, error) {
 		if last > 0 && step > last || last == 0 && next == len(order) && !s.Busy() {
 			return w.end(lines), nil
 		}
-		if !s.Busy() && next < len(order) && last == 0 {
+		if !s.Busy() && s.interval == 0 && next < len(order) && last == 0 {
 			// Nothing happens until the next arrival but that the ratio is reset.
 			if to := sc.arrivals[order[next]]; to > step+1 {
 				step = to - 1
@@ -82,7 +82,7 @@ func (sc *scenario) run() (string, error) {
 		if err != nil {
 			return w.end(lines), fmt.Errorf("step %d: %w", step, err)
 		}
-		if b.Kind != None || len(b.Outputs) > 0 || len(b.Waiting) > 0 || len(b.Retracted) > 0 || len(b.Aborted) > 0 {
+		if b.Kind != None || len(b.Outputs) > 0 || len(b.Waiting) > 0 || len(b.Retracted) > 0 {
 			w.step(step, b)
 			lines++
 		}

@@ -55,7 +55,8 @@ type reader struct {
 	sc       scenario
 	groups   map[string]int32
 	answers  map[answered]int32
-	nodes    int32 // of groups and answers
+	ends     map[ended]int32
+	nodes    int32 // of groups, answers and their ends
 	known    map[string]bool
 	hasSetup bool
 }
@@ -64,6 +65,12 @@ type reader struct {
 type answered struct {
 	group  int32
 	prompt int
+}
+
+// ended is an answer of which one token, counted from 1, is EOS.
+type ended struct {
+	answer int32
+	eosAt  int
 }
 
 // prefix is whose tokens a request of a group begins with. Requests of the same
@@ -86,7 +93,19 @@ func (r *reader) prefix(group string, shared int, q *Request) []sim.Span {
 		r.answers[prompt] = answer
 		r.nodes++
 	}
-	return append(spans, sim.Span{Node: answer, End: q.Prompt + q.MaxNew})
+	last := q.Prompt + q.MaxNew
+	if q.EOSAt == 0 || q.EOSAt > q.MaxNew {
+		return append(spans, sim.Span{Node: answer, End: last})
+	}
+	// EOS is another token than the one with which a longer answer goes on.
+	end := ended{answer, q.EOSAt}
+	eos, ok := r.ends[end]
+	if !ok {
+		eos = r.nodes
+		r.ends[end] = eos
+		r.nodes++
+	}
+	return append(spans, sim.Span{Node: answer, End: q.Prompt + q.EOSAt - 1}, sim.Span{Node: eos, End: last})
 }
 
 // fault is an error at the current line.
@@ -96,7 +115,7 @@ func (r *reader) fault(advice, format string, args ...any) error {
 
 // readScenario reads a text; name stands in its errors.
 func readScenario(name string, text io.Reader) (*scenario, error) {
-	r := &reader{name: name, groups: map[string]int32{}, answers: map[answered]int32{}, known: map[string]bool{}}
+	r := &reader{name: name, groups: map[string]int32{}, answers: map[answered]int32{}, ends: map[ended]int32{}, known: map[string]bool{}}
 	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, maxLine)
 	expects := false
@@ -133,10 +152,20 @@ func readScenario(name string, text io.Reader) (*scenario, error) {
 		r.line++
 		return nil, r.fault("", "%w", err)
 	}
+	r.sc.rank()
 	if !r.hasSetup {
 		return nil, r.fault("write a line: config sglang="+NewestRelease+" pool=64 page=1 chunk=16 max_prefill=64 seats=8 policy=fcfs", "no config line")
 	}
 	return &r.sc, nil
+}
+
+// rank gives every request the place of its name among all names.
+func (sc *scenario) rank() {
+	names := slices.Clone(sc.names)
+	slices.Sort(names)
+	for i, name := range sc.names {
+		sc.requests[i].Rank, _ = slices.BinarySearch(names, name)
+	}
 }
 
 // clipped shortens a word for an error.
@@ -304,6 +333,9 @@ func (r *reader) request(line string) error {
 	}
 	if shared > q.Prompt || shared > 0 && group == "" {
 		return r.fault("shared is at most the prompt, and names a group", "request %s shares %d tokens", clipped(name), shared)
+	}
+	if q.IgnoreEOS {
+		q.EOSAt = 0 // the token comes and ends nothing
 	}
 	if shared > 0 {
 		q.Prefix = r.prefix(group, shared, &q)

@@ -276,8 +276,8 @@ func manyChecks(t *testing.T, n int) {
 // decodes are counted is what SGLang's own code decided.
 func TestRecordedCounted(t *testing.T) {
 	files, err := filepath.Glob("testdata/0.*/*.txt")
-	if err != nil || len(files) != 42 {
-		t.Fatalf("recorded files: %d, %v; want 42", len(files), err)
+	if err != nil || len(files) != 62 {
+		t.Fatalf("recorded files: %d, %v; want 62", len(files), err)
 	}
 	counted := 0
 	for _, file := range files {
