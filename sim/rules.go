@@ -31,7 +31,7 @@ type Rules struct {
 	// max_model_len, as from 0.27.
 	ThresholdBounded bool
 	// VictimMovesIndex keeps the walk at its request when a victim stood
-	// earlier in the list and had no tokens in this step, as from 0.27.1; else
+	// earlier in the list and had no tokens in this step, as from 0.28; else
 	// the request after it is passed over.
 	VictimMovesIndex bool
 	// LoneUncut lifts the threshold of long prompts where at most one request
@@ -58,7 +58,7 @@ func RulesOf(release string) (Rules, error) {
 		SplitFree:         from(24, 0),
 		Watermark:         from(24, 0),
 		ThresholdBounded:  from(27, 0),
-		VictimMovesIndex:  from(27, 1),
+		VictimMovesIndex:  from(28, 0),
 		LoneUncut:         from(31, 0),
 		SelfPreemptGoesOn: from(33, 0),
 	}, nil

@@ -22,7 +22,7 @@ func TestRulesOf(t *testing.T) {
 		{"the free list is split", "0.23.0", "0.24.0", func(r sim.Rules) bool { return r.SplitFree }},
 		{"watermark", "0.23.0", "0.24.0", func(r sim.Rules) bool { return r.Watermark }},
 		{"the threshold is checked", "0.26.0", "0.27.0", func(r sim.Rules) bool { return r.ThresholdBounded }},
-		{"a victim earlier in the list moves the walk", "0.27.0", "0.27.1", func(r sim.Rules) bool { return r.VictimMovesIndex }},
+		{"a victim earlier in the list moves the walk", "0.27.1", "0.28.0", func(r sim.Rules) bool { return r.VictimMovesIndex }},
 		{"a lone request is not cut", "0.30.0", "0.31.0", func(r sim.Rules) bool { return r.LoneUncut }},
 		{"the walk goes on after a self-preemption", "0.32.0", "0.33.0", func(r sim.Rules) bool { return r.SelfPreemptGoesOn }},
 	} {
