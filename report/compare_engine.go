@@ -42,12 +42,14 @@ func serverView(w *metrics.Window) engineView {
 
 // replicaView adds replicas up; of the KV cache it is the mean of means and the
 // largest, and how many requests waited at most is known for a single one only.
+// What preempted requests look up again does not count, as in the counters of vLLM
+// (0.32: v1/metrics/stats.py, PrefixCacheStats.record).
 func replicaView(r *ServedRun) engineView {
 	var steps, preemptions, evictions, queries, hits int64
 	var running, waiting, usage, most float64
 	for _, p := range r.Replicas {
 		steps, preemptions, evictions = steps+p.Steps, preemptions+p.Preemptions, evictions+p.Evictions
-		queries, hits = queries+p.PrefixQueries, hits+p.PrefixHits
+		queries, hits = queries+p.PrefixQueries-p.ResumedQueries, hits+p.PrefixHits-p.ResumedHits
 		running, waiting, usage = running+p.Running.Mean, waiting+p.Waiting.Mean, usage+p.KVUsage.Mean
 		most = max(most, p.KVUsage.Max)
 	}

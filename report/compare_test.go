@@ -235,7 +235,7 @@ func TestCompareEngines(t *testing.T) {
 	run, sim := servedWith("bench", 1), servedWith("simulation", 1)
 	run.Server = &metrics.Window{Engine: "vllm", PrefixHits: new(64.0), Preemptions: new(2.0), KVUsage: &profile.Gauge{Mean: 0.5, Max: 0.9}, Steps: new(30.0)}
 	sim.Replicas = []SimulatedReplica{
-		{Steps: 10, PrefixQueries: 100, PrefixHits: 40, Preemptions: 1, KVUsage: Level{Mean: 0.4, Max: 0.7}, Running: Level{Mean: 2, Max: 4}},
+		{Steps: 10, PrefixQueries: 150, PrefixHits: 70, ResumedQueries: 50, ResumedHits: 30, Preemptions: 1, KVUsage: Level{Mean: 0.4, Max: 0.7}, Running: Level{Mean: 2, Max: 4}},
 		{Steps: 20, PrefixQueries: 100, PrefixHits: 24, Preemptions: 0, KVUsage: Level{Mean: 0.2, Max: 0.8}, Running: Level{Mean: 1, Max: 4}},
 	}
 	d := CompareServed(run, sim, "", nil, "test")

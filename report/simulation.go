@@ -134,7 +134,9 @@ type SimulatedReplica struct {
 	PrefixQueries int64    `json:"prefix_queries_tokens"`
 	PrefixHits    int64    `json:"prefix_hits_tokens"`
 	HitRate       *float64 `json:"prefix_hit_rate"` // 0..1
-	// ResumedHits are those of PrefixHits that preempted requests found of their own.
+	// ResumedQueries are those of PrefixQueries that preempted requests made, and
+	// ResumedHits what they found of their own; a server's counters leave both out.
+	ResumedQueries   int64   `json:"prefix_queries_resumed_tokens,omitempty"`
 	ResumedHits      int64   `json:"prefix_hits_resumed_tokens,omitempty"`
 	Waiting          Level   `json:"waiting_requests"`
 	Running          Level   `json:"running_requests"`
@@ -248,7 +250,7 @@ func simulatedReplica(r *fleet.Result, i, assigned int, span float64) SimulatedR
 	p := &r.Replicas[i]
 	out := SimulatedReplica{
 		Role: p.Role.String(), Steps: p.Steps, PrefillTokens: p.PrefillTokens, DecodeTokens: p.DecodeTokens, Preemptions: p.Preemptions, Evictions: p.Evictions,
-		PrefixQueries: p.QueriedTokens, PrefixHits: p.HitTokens, ResumedHits: p.ResumedTokens, RequestsAssigned: assigned,
+		PrefixQueries: p.QueriedTokens, PrefixHits: p.HitTokens, ResumedQueries: p.ResumedQueries, ResumedHits: p.ResumedTokens, RequestsAssigned: assigned,
 		Waiting: Level{p.Waiting.Mean, p.Waiting.P99, float64(p.Waiting.Max)}, Running: Level{p.Running.Mean, p.Running.P99, float64(p.Running.Max)},
 	}
 	for _, k := range p.Unbound {

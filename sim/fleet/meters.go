@@ -83,9 +83,10 @@ type ReplicaResult struct {
 	// Preemptions and Evictions count requests and blocks.
 	Preemptions, Evictions int64
 	// QueriedTokens were looked up in the prefix cache and HitTokens found;
-	// ResumedTokens of these by requests that were preempted and found their own
-	// blocks again.
-	QueriedTokens, HitTokens, ResumedTokens int64
+	// ResumedQueries and ResumedTokens of these by requests that were preempted and
+	// looked for their own blocks again.
+	QueriedTokens, HitTokens      int64
+	ResumedQueries, ResumedTokens int64
 	// UsableBlocks is the size of the KV pool.
 	UsableBlocks int
 	// Waiting and Running are requests, UsedBlocks blocks, each from the first send

@@ -180,7 +180,7 @@ func (v *vllmServer) stalled() *StallError {
 
 func (v *vllmServer) close(first, end int64) ReplicaResult {
 	out, totals := v.meters.result(first, end), v.s.Totals()
-	out.ResumedTokens = totals.ResumedHit
+	out.ResumedQueries, out.ResumedTokens = totals.ResumedQueried, totals.ResumedHit
 	out.Unbound = unbound(&v.config, &totals, v.run.load.spanAt != nil)
 	return out
 }
