@@ -39,6 +39,8 @@ const (
 	gapSeed  = 3
 	// maxGap bounds a gap in seconds.
 	maxGap = 3600
+	// maxLooks bounds the steps that are looked at for where periods go on.
+	maxLooks = 20_000_000
 )
 
 // HostGap finds the time that a server spends between its steps, and before it
@@ -55,9 +57,10 @@ const (
 // answers are medians over the periods, with bootstrap intervals of level 0.8.
 //
 // Steps before the first request, as of a warm-up, are found by the same sums
-// and left out. From the first period on whose tokens do not add up, as after a preemption,
-// nothing is compared, and a warning says so. It is an error if fewer than
-// five periods can be compared.
+// and left out. So are periods whose tokens do not add up, as where a request was
+// preempted and computed again: the comparison goes on with the next five in a
+// row that do, and a warning says how many were left out. It is an error if fewer
+// than five periods can be compared.
 func HostGap(steps, requests []profile.Point) (Gap, error) {
 	served, err := servedSteps(steps)
 	if err != nil {
@@ -67,12 +70,11 @@ func HostGap(steps, requests []profile.Point) (Gap, error) {
 	if err != nil {
 		return Gap{}, fmt.Errorf("host gap: %w", err)
 	}
-	from := firstStep(served, periods)
-	pieces, rest, matched := cutPeriods(served[from:], periods)
+	pieces, matched, from, rest := matchPeriods(served, periods)
 	if len(pieces) < minPeriods {
 		why := "the load was too short or never paused"
 		if matched < len(periods) {
-			why = fmt.Sprintf("from number %d on the tokens of requests and steps do not add up: other requests ran, some were recomputed, or steps are missing", matched+1)
+			why = "in the others the tokens of requests and steps do not add up: other requests ran, some were recomputed, or steps are missing"
 		}
 		return Gap{}, fmt.Errorf("host gap: %d of %d busy periods can be compared: want at least %d: %s", len(pieces), len(periods), minPeriods, why)
 	}
@@ -88,7 +90,7 @@ func HostGap(steps, requests []profile.Point) (Gap, error) {
 		warnings = append(warnings, fmt.Sprintf("%d steps come before the first request", from))
 	}
 	if matched < len(periods) {
-		warnings = append(warnings, fmt.Sprintf("from the first %d of %d busy periods: after them tokens of requests and steps do not add up", matched, len(periods)))
+		warnings = append(warnings, fmt.Sprintf("from %d of %d busy periods: in the others the tokens of requests and steps do not add up", matched, len(periods)))
 	} else if rest > 0 {
 		warnings = append(warnings, fmt.Sprintf("%d steps follow after the last request", rest))
 	}
@@ -189,6 +191,28 @@ type piece struct {
 	follow int
 }
 
+// matchPeriods assigns the steps to the periods whose tokens add up. matched is
+// the number of those, from that of the steps before the first, rest that of the
+// steps after the last.
+func matchPeriods(steps []servedStep, periods []period) (pieces []piece, matched, from, rest int) {
+	looks := maxLooks
+	from, _ = firstStep(steps, periods, &looks)
+	at := from
+	for next := 0; next < len(periods); {
+		cut, left, n := cutPeriods(steps[at:], periods[next:])
+		pieces, matched, next, at = append(pieces, cut...), matched+n, next+n, len(steps)-left
+		for found := false; !found && next < len(periods); {
+			if next++; next+minPeriods > len(periods) || looks <= 0 {
+				return pieces, matched, from, len(steps) - at
+			}
+			var skip int
+			skip, found = firstStep(steps[at:], periods[next:], &looks)
+			at += skip
+		}
+	}
+	return pieces, matched, from, len(steps) - at
+}
+
 // cutPeriods assigns the steps to the periods, as long as tokens add up.
 // matched is the number of periods up to there, rest that of the steps left.
 func cutPeriods(steps []servedStep, periods []period) (pieces []piece, rest, matched int) {
@@ -229,8 +253,10 @@ func cutPeriods(steps []servedStep, periods []period) (pieces []piece, rest, mat
 }
 
 // firstStep is the number of the step with which the first period begins: of
-// the steps from which enough periods add up the first, or 0.
-func firstStep(steps []servedStep, periods []period) int {
+// the steps from which enough periods add up the first, or 0 where there is none.
+// looks is how many steps may be looked at yet.
+func firstStep(steps []servedStep, periods []period, looks *int) (first int, found bool) {
+	*looks -= len(steps)
 	tokens := make([]int64, len(steps)+1) // in the steps before
 	for i, s := range steps {
 		tokens[i+1] = tokens[i] + s.prefill + s.decode
@@ -249,10 +275,10 @@ func firstStep(steps []servedStep, periods []period) int {
 		}
 		few := periods[:min(minPeriods, len(periods))]
 		if _, _, matched := cutPeriods(steps[from:], few); matched == len(few) {
-			return from
+			return from, true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // estimateGap takes medians over pieces, and their spread over resamples.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,6 +155,42 @@ func TestHostGapKnown(t *testing.T) {
 	}
 }
 
+// TestHostGapRecomputed: a period in which a request was computed again is left
+// out, and those behind it are not.
+func TestHostGapRecomputed(t *testing.T) {
+	steps, requests := clients(200, 1e-3, 5e-3, 0.3, 2)
+	all, err := HostGap(steps, requests)
+	if err != nil || all.Periods < 50 {
+		t.Fatalf("%d periods, %v", all.Periods, err)
+	}
+	for _, c := range []struct {
+		why string
+		at  []int
+	}{
+		{"in the first period", []int{0}},
+		{"in the middle", []int{len(steps) / 2}},
+		{"here and there", []int{3, len(steps) / 4, len(steps) / 2, len(steps) - 200}},
+	} {
+		again := slices.Clone(steps)
+		for _, at := range c.at {
+			totals := *again[at].Step.Totals
+			totals.PrefillRequests, totals.PrefillTokens = totals.PrefillRequests+1, totals.PrefillTokens+50
+			again[at].Step = &profile.Step{Mode: profile.Mixed, Totals: &totals}
+		}
+		g, err := HostGap(again, requests)
+		if err != nil {
+			t.Errorf("%s: %v", c.why, err)
+			continue
+		}
+		if lost := all.Periods - g.Periods; lost < len(c.at) || lost > 3*len(c.at) {
+			t.Errorf("%s: %d of %d periods are left, want all but those of %d steps", c.why, g.Periods, all.Periods, len(c.at))
+		}
+		if math.Abs(g.Between.Value.Milliseconds()-1) > 0.1 || math.Abs(g.Before.Value.Milliseconds()-5) > 0.5 {
+			t.Errorf("%s: %v and %v, want 1 and 5 ms", c.why, g.Between.Value, g.Before.Value)
+		}
+	}
+}
+
 // TestHostGapDoubts: what cannot be told is an error or carries a warning.
 func TestHostGapDoubts(t *testing.T) {
 	steps, requests := clients(200, 1e-3, 5e-3, 0.3, 2)
@@ -184,7 +221,7 @@ func TestHostGapDoubts(t *testing.T) {
 		{"a request that ends before it begins", steps, broken, "cannot be", ""},
 		{"no steps", nil, requests, "no steps", ""},
 		{"no requests", steps, nil, "no requests", ""},
-		{"a recomputed prompt ends the comparison", recomputed, requests, "", "after them"},
+		{"a recomputed prompt", recomputed, requests, "", "in the others the tokens"},
 		{"steps after the last request", append(append([]profile.Point(nil), steps...), steps[0]), requests, "", "follow"},
 		{"a step before the first request", warm, requests, "", "before the first request"},
 		{"few periods", few, ofFew, "", "periods only"},
