@@ -61,6 +61,7 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"value twice", with("batch_sizes", "batch_sizes: [1, 8, 1]"), "6:25", "batch_sizes: 1 stands twice", ""},
 		{"number as a name", with("container_name", "container_name: 12"), "3:21", "want a text, got the number 12", "quotes"},
 		{"mapping as a name", with("model_id", "model_id: {a: 1}"), "2:15", "want a text, got a mapping", ""},
+		{"an empty text of several lines", with("container_name", "container_name: |"), "3:21", "container_name: it is empty", ""},
 		{"empty name", with("container_name", `container_name: ""`), "3:21", "container_name: it is empty", ""},
 		{"image as a container", with("container_name", "container_name: vllm/vllm-openai"), "3:21", "not the name of a container", "place"},
 		{"option as a container", with("container_name", "container_name: --rm"), "3:21", "names nothing", ""},
