@@ -132,6 +132,7 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"a merge of a text", more("<<: x"), "7:9", "<<: want a mapping or a list of them, got the text", ""},
 		{"two merges", more("<<: {dtype: auto}\n    <<: {seed: 1}"), "8:5", "<< stands twice", "merge a list"},
 		{"aliases that multiply", "x-a: &a [1, 1, 1, 1, 1, 1, 1, 1]\nx-b: &b [*a, *a, *a, *a, *a, *a, *a, *a]\nx-c: &c [*b, *b, *b, *b, *b, *b, *b, *b]\nx-d: &d [*c, *c, *c, *c, *c, *c, *c, *c]\nx-e: &e [*d, *d, *d, *d, *d, *d, *d, *d]\nx-f: [*e, *e, *e, *e, *e, *e, *e, *e]\n" + entry(nil), "6:11", "more than 100000 values", "defaults"},
+		{"a key that is an alias of a list", "x-a: &a [0]\nmodels: [{*a : 1}]\n", "2:11", "a key is a text", ""},
 		{"a wrong value that is shared stands at the anchor", "x-a: &a [0]\n" + with("batch_sizes", "batch_sizes: *a"), "1:10", "batch_sizes: 0 is out of range", ""},
 		{"tag", more("num_iters: !!int 3"), "7:16", "tags are not supported", "quotes"},
 		{"octal by accident", with("batch_sizes", "batch_sizes: [1,024]"), "6:21", "024 begins with a zero, which makes it octal", "write 24"},
@@ -431,6 +432,8 @@ func TestForms(t *testing.T) {
 			"  - {<<: [*type, *rest], model_id: a/b, input_lengths: *in, batch_sizes: [4, 5]}\n  - {model_id: c/d, input_lengths: *in, batch_sizes: [6], <<: [*type, *rest]}\n"},
 		{"an anchor of a scalar", "defaults: {dtype: &t bfloat16, container_name: c}\nmodels:\n  - {model_id: a/b, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [4, 5], dtype: *t}\n" +
 			"  - {model_id: c/d, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [6]}\n"},
+		{"anchors of keys", "defaults: {&t dtype : bfloat16, container_name: c}\nmodels:\n  - {model_id: a/b, &in input_lengths : [1, 2], output_lengths: [3], batch_sizes: [4, 5]}\n" +
+			"  - {model_id: c/d, *in : [1, 2], output_lengths: [3], batch_sizes: [6], *t : bfloat16}\n"},
 	} {
 		got, warnings, err := campaign.Parse("x.yaml", []byte(c.text))
 		if err != nil || len(warnings) > 0 {
