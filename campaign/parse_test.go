@@ -136,6 +136,7 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"a wrong value that is shared stands at the anchor", "x-a: &a [0]\n" + with("batch_sizes", "batch_sizes: *a"), "1:10", "batch_sizes: 0 is out of range", ""},
 		{"tag", more("num_iters: !!int 3"), "7:16", "tags are not supported", "quotes"},
 		{"octal by accident", with("batch_sizes", "batch_sizes: [1,024]"), "6:21", "024 begins with a zero, which makes it octal", "write 24"},
+		{"octal with a sign", with("batch_sizes", "batch_sizes: [+024]"), "6:19", "+024 begins with a zero, which makes it octal", "write 24"},
 		{"a parameter with a zero in front", more("num_layers: 032"), "7:17", "octal", "write 32"},
 		{"a device twice", more("gpu_ids: [0, 0]"), "7:14", `gpu_ids: "0" stands twice`, ""},
 		{"a misspelt key without effect", more("num_expert: 8"), "7:5", `unknown field "num_expert"`, "nearest known: num_experts"},
