@@ -103,6 +103,11 @@ func (s *resolver) pairs(given []*ast.MappingValueNode) []*ast.MappingValueNode 
 	var own, merged []*ast.MappingValueNode
 	var first *token.Token
 	for _, p := range given {
+		if key, ok := s.node(p.Key).(ast.MapKeyNode); ok {
+			p.Key = key
+		} else {
+			s.fault(p.Key.GetToken(), "a key is a text, and the alias stands for something else", "")
+		}
 		p.Value = s.node(p.Value)
 		if p.Key.Type() != ast.MergeKeyType {
 			own = append(own, p)

@@ -257,7 +257,11 @@ func (r *reader) model(i int, node ast.Node, base entry) {
 	}
 	r.missing(&e, node, where)
 	for _, name := range []string{"model_id", "hf_model_id", "container_name", "place", "dtype"} {
-		if given, ok := e.given[name].(*ast.StringNode); ok && strings.TrimSpace(given.Value) == "" {
+		given, ok := e.given[name]
+		if !ok {
+			continue
+		}
+		if text, bad := readText(given); bad == nil && strings.TrimSpace(text) == "" {
 			r.fault(settings.Start(given), name+": it is empty", "")
 		}
 	}

@@ -61,6 +61,7 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"value twice", with("batch_sizes", "batch_sizes: [1, 8, 1]"), "6:25", "batch_sizes: 1 stands twice", ""},
 		{"number as a name", with("container_name", "container_name: 12"), "3:21", "want a text, got the number 12", "quotes"},
 		{"mapping as a name", with("model_id", "model_id: {a: 1}"), "2:15", "want a text, got a mapping", ""},
+		{"an empty text of several lines", with("container_name", "container_name: |"), "3:21", "container_name: it is empty", ""},
 		{"empty name", with("container_name", `container_name: ""`), "3:21", "container_name: it is empty", ""},
 		{"image as a container", with("container_name", "container_name: vllm/vllm-openai"), "3:21", "not the name of a container", "place"},
 		{"option as a container", with("container_name", "container_name: --rm"), "3:21", "names nothing", ""},
@@ -131,9 +132,11 @@ func faultCases() []struct{ why, text, at, says, hint string } {
 		{"a merge of a text", more("<<: x"), "7:9", "<<: want a mapping or a list of them, got the text", ""},
 		{"two merges", more("<<: {dtype: auto}\n    <<: {seed: 1}"), "8:5", "<< stands twice", "merge a list"},
 		{"aliases that multiply", "x-a: &a [1, 1, 1, 1, 1, 1, 1, 1]\nx-b: &b [*a, *a, *a, *a, *a, *a, *a, *a]\nx-c: &c [*b, *b, *b, *b, *b, *b, *b, *b]\nx-d: &d [*c, *c, *c, *c, *c, *c, *c, *c]\nx-e: &e [*d, *d, *d, *d, *d, *d, *d, *d]\nx-f: [*e, *e, *e, *e, *e, *e, *e, *e]\n" + entry(nil), "6:11", "more than 100000 values", "defaults"},
+		{"a key that is an alias of a list", "x-a: &a [0]\nmodels: [{*a : 1}]\n", "2:11", "a key is a text", ""},
 		{"a wrong value that is shared stands at the anchor", "x-a: &a [0]\n" + with("batch_sizes", "batch_sizes: *a"), "1:10", "batch_sizes: 0 is out of range", ""},
 		{"tag", more("num_iters: !!int 3"), "7:16", "tags are not supported", "quotes"},
 		{"octal by accident", with("batch_sizes", "batch_sizes: [1,024]"), "6:21", "024 begins with a zero, which makes it octal", "write 24"},
+		{"octal with a sign", with("batch_sizes", "batch_sizes: [+024]"), "6:19", "+024 begins with a zero, which makes it octal", "write 24"},
 		{"a parameter with a zero in front", more("num_layers: 032"), "7:17", "octal", "write 32"},
 		{"a device twice", more("gpu_ids: [0, 0]"), "7:14", `gpu_ids: "0" stands twice`, ""},
 		{"a misspelt key without effect", more("num_expert: 8"), "7:5", `unknown field "num_expert"`, "nearest known: num_experts"},
@@ -430,6 +433,8 @@ func TestForms(t *testing.T) {
 			"  - {<<: [*type, *rest], model_id: a/b, input_lengths: *in, batch_sizes: [4, 5]}\n  - {model_id: c/d, input_lengths: *in, batch_sizes: [6], <<: [*type, *rest]}\n"},
 		{"an anchor of a scalar", "defaults: {dtype: &t bfloat16, container_name: c}\nmodels:\n  - {model_id: a/b, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [4, 5], dtype: *t}\n" +
 			"  - {model_id: c/d, input_lengths: [1, 2], output_lengths: [3], batch_sizes: [6]}\n"},
+		{"anchors of keys", "defaults: {&t dtype : bfloat16, container_name: c}\nmodels:\n  - {model_id: a/b, &in input_lengths : [1, 2], output_lengths: [3], batch_sizes: [4, 5]}\n" +
+			"  - {model_id: c/d, *in : [1, 2], output_lengths: [3], batch_sizes: [6], *t : bfloat16}\n"},
 	} {
 		got, warnings, err := campaign.Parse("x.yaml", []byte(c.text))
 		if err != nil || len(warnings) > 0 {

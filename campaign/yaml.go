@@ -63,6 +63,7 @@ func readNumber(node ast.Node) (float64, []misread) {
 
 // octal is a number without its leading zeros; empty where it has none.
 func octal(text string) string {
+	text = strings.TrimLeft(text, "+-")
 	digits := strings.TrimLeft(text, "0_")
 	if len(text) < 2 || text[0] != '0' || strings.ContainsFunc(digits, func(r rune) bool { return r != '_' && (r < '0' || r > '9') }) {
 		return ""

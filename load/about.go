@@ -147,7 +147,7 @@ func get(ctx context.Context, client *http.Client, header http.Header, address s
 
 // versionAt is where an engine tells its release, newest spelling first, and
 // under which key; no paths for one that does not. SGLang's /server_info was
-// /get_server_info until 2026 (sgl-project/sglang pull request 21463).
+// /get_server_info until 2026 (sgl-project/sglang#21463).
 func versionAt(e Engine) (paths []string, key string) {
 	switch e {
 	case VLLM:

@@ -164,7 +164,7 @@ func (a *app) batchText(name string) ([]byte, error) {
 	return text, nil
 }
 
-// sourceName is the name of a campaign's file for people.
+// sourceName is the name of an input for people.
 func sourceName(name string) string {
 	if name == "-" {
 		return "stdin"

@@ -90,7 +90,7 @@ func (a *app) readTrace(name string) (*trace.Trace, error) {
 	}
 	if kind == loadSchedule {
 		_ = file.Close() // read only
-		return nil, usage("--schedule reads it", "%s is a schedule that llmprof wrote, not recorded traffic", name)
+		return nil, usage("--schedule reads it", "%s is a schedule that llmprof wrote, not recorded traffic", sourceName(name))
 	}
 	t, err := trace.Read(name, in, trace.Options{})
 	if err := errors.Join(err, file.Close()); err != nil {

@@ -17,8 +17,12 @@ const maxDisagreements = 8
 // [Document.Fill], which goes by the bytes.
 func disagreements(stated, filled *Document) []string {
 	var found []string
-	compareFigures("", reflect.ValueOf(*stated), reflect.ValueOf(*filled), func(path string, says, follows float64) {
-		found = append(found, fmt.Sprintf("%s is %.12g in the file, and %.12g by the figures that it follows from, which count", path, says, follows))
+	compareFigures("", reflect.ValueOf(*stated), reflect.ValueOf(*filled), func(path string, says float64, follows *float64) {
+		text := fmt.Sprintf("%s is %.12g in the file, and what it follows from is not there: it does not count", path, says)
+		if follows != nil {
+			text = fmt.Sprintf("%s is %.12g in the file, and %.12g by the figures that it follows from, which count", path, says, *follows)
+		}
+		found = append(found, text)
 	})
 	if n := len(found); n > maxDisagreements {
 		found = append(found[:maxDisagreements], fmt.Sprintf("%d more figures do not agree with those that they follow from", n-maxDisagreements))
@@ -26,14 +30,18 @@ func disagreements(stated, filled *Document) []string {
 	return found
 }
 
-// compareFigures tells of the numbers that both have and that differ.
-func compareFigures(path string, stated, filled reflect.Value, tell func(path string, says, follows float64)) {
+// compareFigures tells of the numbers that differ, and of those that only stated
+// has, for which follows is nil.
+func compareFigures(path string, stated, filled reflect.Value, tell func(path string, says float64, follows *float64)) {
 	switch stated.Kind() {
 	case reflect.Pointer:
-		if stated.Type() == reflect.TypeFor[*Timeline]() || stated.IsNil() || filled.IsNil() {
-			return // of a timeline nothing is derived
+		switch {
+		case stated.Type() == reflect.TypeFor[*Timeline](), stated.IsNil(): // of a timeline nothing is derived
+		case !filled.IsNil():
+			compareFigures(path, stated.Elem(), filled.Elem(), tell)
+		case isNumber(stated.Type().Elem()):
+			tell(path, asFloat(stated.Elem()), nil)
 		}
-		compareFigures(path, stated.Elem(), filled.Elem(), tell)
 	case reflect.Struct:
 		for i := range stated.NumField() {
 			name := stated.Type().Field(i).Tag.Get("json")
@@ -53,9 +61,13 @@ func compareFigures(path string, stated, filled reflect.Value, tell func(path st
 			within = math.Max(within, 1e-9) // one byte
 		}
 		if math.Abs(says-follows) > within {
-			tell(path, says, follows)
+			tell(path, says, &follows)
 		}
 	}
+}
+
+func isNumber(t reflect.Type) bool {
+	return t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64
 }
 
 func asFloat(v reflect.Value) float64 {

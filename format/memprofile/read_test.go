@@ -264,6 +264,10 @@ func TestSpoilt(t *testing.T) {
 			peak := d["memory_measurements"].(map[string]any)["peak"].(map[string]any)
 			peak["per_gpu_details"].([]any)[0].(map[string]any)["used_gb"] = 3
 		}, []string{"memory_measurements.peak.per_gpu_details[0].used_gb is 3 in the file"}},
+		{"what follows from nothing", func(d map[string]any) {
+			m := d["memory_measurements"].(map[string]any)
+			m["baseline"], m["memory_increase_gb"] = nil, 5
+		}, []string{"memory_measurements.memory_increase_gb is 5 in the file, and what it follows from is not there"}},
 		{"a name of a part", func(d map[string]any) {
 			d["memory_breakdown"].(map[string]any)["parts"].([]any)[0].(map[string]any)["part"] = "wights"
 		}, []string{`part "wights" is not known`}},
