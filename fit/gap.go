@@ -202,7 +202,8 @@ func matchPeriods(steps []servedStep, periods []period) (pieces []piece, matched
 		cut, left, n := cutPeriods(steps[at:], periods[next:])
 		pieces, matched, next, at = append(pieces, cut...), matched+n, next+n, len(steps)-left
 		for found := false; !found && next < len(periods); {
-			if next++; next+minPeriods > len(periods) || looks <= 0 {
+			next++
+			if next+minPeriods > len(periods) || looks <= 0 {
 				return pieces, matched, from, len(steps) - at
 			}
 			var skip int
