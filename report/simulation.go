@@ -135,7 +135,7 @@ type SimulatedReplica struct {
 	PrefixHits    int64    `json:"prefix_hits_tokens"`
 	HitRate       *float64 `json:"prefix_hit_rate"` // 0..1
 	// ResumedQueries are those of PrefixQueries that preempted requests made, and
-	// ResumedHits what they found of their own; a server's counters leave both out.
+	// ResumedHits what they found of their own; vLLM's counters leave both out.
 	ResumedQueries   int64   `json:"prefix_queries_resumed_tokens,omitempty"`
 	ResumedHits      int64   `json:"prefix_hits_resumed_tokens,omitempty"`
 	Waiting          Level   `json:"waiting_requests"`

@@ -164,14 +164,6 @@ func (a *app) batchText(name string) ([]byte, error) {
 	return text, nil
 }
 
-// sourceName is the name of an input for people.
-func sourceName(name string) string {
-	if name == "-" {
-		return "stdin"
-	}
-	return name
-}
-
 // different refuses cells that flags have made equal.
 func different(cells []campaign.Cell) error {
 	seen := map[string]string{}

@@ -35,10 +35,7 @@ func (a *app) readServed(name string) (*report.ServedRun, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // read only
-	shown := name
-	if name == "-" {
-		shown = "stdin"
-	}
+	shown := sourceName(name)
 	in := bufio.NewReaderSize(file, stepbench.HeadSize)
 	head, err := in.Peek(stepbench.HeadSize)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -33,6 +33,14 @@ func (a *app) openInput(name string) (io.ReadCloser, error) {
 	return file, nil
 }
 
+// sourceName is the name of an input for people.
+func sourceName(name string) string {
+	if name == "-" {
+		return "stdin"
+	}
+	return name
+}
+
 // fileError says why a file could not be used: a wrong name is wrong usage,
 // all else is the outside's fault.
 func fileError(verb, name string, err error) error {
